@@ -1,0 +1,87 @@
+/**
+ * Structured logs: one line of JSON (or text) each, to one destination. Tokens, passwords and bodies are never
+ * given to it; `maskToken` is the only form of a token that may be.
+ */
+import type { LogLevel } from '../config/options.ts';
+
+export type LogFields = Readonly<Record<string, unknown>>;
+
+export interface Logger {
+  debug(event: string, fields?: LogFields): void;
+  info(event: string, fields?: LogFields): void;
+  warn(event: string, fields?: LogFields): void;
+  error(event: string, fields?: LogFields): void;
+}
+
+export interface LineSink {
+  write(line: string): void;
+}
+
+const RANK: Record<LogLevel, number> = { debug: 10, info: 20, warn: 30, error: 40 };
+
+/** First 6 characters and an ellipsis; a token of 12 or fewer characters shows less than half of itself. */
+export function maskToken(token: string): string {
+  return `${token.slice(0, Math.min(6, Math.floor(token.length / 3)))}…`;
+}
+
+/** An error as log fields: name, message, code and the chain of causes; the stack only for unexpected ones. */
+export function describeError(error: unknown): string {
+  if (!(error instanceof Error)) return String(error);
+  const code = 'code' in error && typeof error.code === 'string' ? ` (${error.code})` : '';
+  // AggregateError of a failed connect has an empty message; its parts say what happened.
+  const parts = error instanceof AggregateError ? error.errors.map(describeError).join('; ') : '';
+  const own = `${error.message || parts || error.name}${code}`;
+  return error.cause === undefined ? own : `${own}: ${describeError(error.cause)}`;
+}
+
+export class LineLogger implements Logger {
+  #rank: number;
+  readonly #format: 'json' | 'text';
+  readonly #sink: LineSink;
+
+  constructor(options: { level: LogLevel; format: 'json' | 'text' }, sink: LineSink) {
+    this.#rank = RANK[options.level];
+    this.#format = options.format;
+    this.#sink = sink;
+  }
+
+  setLevel(level: LogLevel): void {
+    this.#rank = RANK[level];
+  }
+
+  debug(event: string, fields?: LogFields): void {
+    this.#write('debug', event, fields);
+  }
+
+  info(event: string, fields?: LogFields): void {
+    this.#write('info', event, fields);
+  }
+
+  warn(event: string, fields?: LogFields): void {
+    this.#write('warn', event, fields);
+  }
+
+  error(event: string, fields?: LogFields): void {
+    this.#write('error', event, fields);
+  }
+
+  #write(level: LogLevel, event: string, fields: LogFields | undefined): void {
+    if (RANK[level] < this.#rank) return;
+    const time = new Date().toISOString();
+    this.#sink.write(
+      this.#format === 'json'
+        ? `${JSON.stringify({ time, level, event, ...fields })}\n`
+        : `${time} ${level.padEnd(5)} ${event}${textFields(fields)}\n`,
+    );
+  }
+}
+
+function textFields(fields: LogFields | undefined): string {
+  if (!fields) return '';
+  return Object.entries(fields)
+    .filter(([, value]) => value !== undefined)
+    .map(([key, value]) => ` ${key}=${typeof value === 'string' && !/[\s"]/.test(value) ? value : JSON.stringify(value)}`)
+    .join('');
+}
+
+export const silentLogger: Logger = { debug() {}, info() {}, warn() {}, error() {} };
