@@ -1,0 +1,331 @@
+/** Checks of services, nodes and routes as operators write them, and of how they fit together. */
+import type {
+  LoginMapping,
+  NodeDefinition,
+  RegistryDefinition,
+  RouteDefinition,
+  RouteRule,
+  RouteVersion,
+  ServiceDefinition,
+} from '../model.ts';
+import { type Field, type FieldObject, type FieldPath, isPlainObject, type Problems } from './fields.ts';
+import { DEFAULTS } from './options.ts';
+
+/** Every key that may stand in these places; the JSON Schema is held against them. */
+export const SERVICE_KEYS = [
+  'id',
+  'name',
+  'pathPrefix',
+  'loginPath',
+  'healthPath',
+  'defaultNodeId',
+  'enabled',
+  'affinity',
+  'placement',
+  'balance',
+  'login',
+  'health',
+  'timeouts',
+  'hostHeader',
+  'ca',
+  'insecure',
+  'nodes',
+];
+export const NODE_KEYS = ['id', 'name', 'baseUrl', 'enabled', 'draining', 'weight', 'maxUsers', 'remark'];
+export const LOGIN_KEYS = ['also', 'request', 'response'];
+export const LOGIN_RESPONSE_KEYS = ['success', 'userId', 'username', 'token'];
+export const SERVICE_HEALTH_KEYS = ['interval', 'timeout', 'failures'];
+export const SERVICE_TIMEOUT_KEYS = ['connect', 'response', 'idle'];
+export const ROUTE_KEYS = ['id', 'pathPrefix', 'enabled', 'fallback', 'versions', 'rules'];
+export const VERSION_KEYS = ['version', 'service', 'weight', 'enabled'];
+export const RULE_KEYS = ['type', 'name', 'value', 'version'];
+export const AFFINITIES = ['user', 'none'] as const;
+export const PLACEMENTS = ['round-robin', 'least-users', 'weighted'] as const;
+export const BALANCES = ['weighted', 'round-robin', 'random', 'consistent-hash'] as const;
+export const HOST_HEADERS = ['client', 'node'] as const;
+export const RULE_TYPES = ['header', 'cookie', 'query', 'weight'] as const;
+
+export interface ServiceContext {
+  /** Of services that name no health path; null = a TCP connect. */
+  readonly healthPath: string | null;
+  /** Makes a path in the file absolute. */
+  readonly resolvePath: (path: string) => string;
+}
+
+export function checkService(field: Field, context: ServiceContext): ServiceDefinition {
+  const object = field.object(SERVICE_KEYS);
+  const defaults = DEFAULTS.service;
+  const affinity = object.field('affinity').choice(AFFINITIES, defaults.affinity);
+  const loginPath = pathOrNull(object.field('loginPath'), defaults.loginPath);
+  const id = object.field('id').id();
+  const service: ServiceDefinition = {
+    id,
+    name: object.field('name').text(id),
+    pathPrefix: checkPrefix(object.field('pathPrefix')),
+    loginPath,
+    healthPath: pathOrNull(object.field('healthPath'), context.healthPath),
+    defaultNodeId: object.field('defaultNodeId').textOrNull(defaults.defaultNodeId),
+    enabled: object.field('enabled').flag(defaults.enabled),
+    affinity,
+    placement: object.field('placement').choice(PLACEMENTS, defaults.placement),
+    balance: object.field('balance').choice(BALANCES, defaults.balance),
+    login: checkLogin(object.field('login')),
+    ...checkServiceSettings(object),
+    upstream: checkUpstream(object, context),
+    nodes: object.field('nodes').list('a list of nodes').map(checkNode),
+  };
+  checkAffinity(object, service);
+  return service;
+}
+
+function checkServiceSettings(object: FieldObject): Pick<ServiceDefinition, 'health' | 'timeouts'> {
+  const health = object.field('health').object(SERVICE_HEALTH_KEYS);
+  const timeouts = object.field('timeouts').object(SERVICE_TIMEOUT_KEYS);
+  return {
+    health: {
+      intervalMs: health.field('interval').periodOrNull(null),
+      timeoutMs: health.field('timeout').periodOrNull(null),
+      failures: health.field('failures').numberOrNull(null, { least: 1, whole: true }),
+    },
+    timeouts: {
+      connectMs: timeouts.field('connect').periodOrNull(null),
+      responseMs: timeouts.field('response').periodOrNull(null),
+      idleMs: timeouts.field('idle').periodOrNull(null),
+    },
+  };
+}
+
+function checkUpstream(object: FieldObject, context: ServiceContext): ServiceDefinition['upstream'] {
+  const ca = object.field('ca').textOrNull(null);
+  return {
+    hostHeader: object.field('hostHeader').choice(HOST_HEADERS, DEFAULTS.service.upstream.hostHeader),
+    ca: ca === null ? null : context.resolvePath(ca),
+    insecure: object.field('insecure').flag(DEFAULTS.service.upstream.insecure),
+  };
+}
+
+function checkAffinity(object: FieldObject, service: ServiceDefinition): void {
+  if (service.affinity === 'none') {
+    if (service.loginPath !== null) object.field('loginPath').fail('means nothing with affinity: none; remove it, or use affinity: user');
+    if (service.defaultNodeId !== null) object.field('defaultNodeId').fail('means nothing with affinity: none; remove it');
+  }
+  const { defaultNodeId } = service;
+  if (defaultNodeId !== null && !service.nodes.some((node) => node.id === defaultNodeId)) {
+    object.field('defaultNodeId').fail(`names no node of this service: '${defaultNodeId}'`);
+  }
+}
+
+function checkLogin(field: Field): LoginMapping {
+  const defaults = DEFAULTS.service.login;
+  const login = field.object(LOGIN_KEYS);
+  const request = login.field('request').object(['username']);
+  const response = login.field('response').object(LOGIN_RESPONSE_KEYS);
+  return {
+    also: login.field('also').list('a list of paths').map((path) => checkPath(path, path.text('/'))),
+    request: { username: dottedPath(request.field('username'), defaults.request.username) },
+    response: {
+      success: checkSuccess(response.field('success')),
+      userId: dottedPath(response.field('userId'), defaults.response.userId),
+      username: nullOr(response.field('username'), (name) => dottedPath(name, defaults.response.username)),
+      token: nullOr(response.field('token'), checkTokenSource),
+    },
+  };
+}
+
+function nullOr<T>(field: Field, check: (field: Field) => T): T | null {
+  return field.value === null ? null : check(field);
+}
+
+function dottedPath(field: Field, fallback: string): string {
+  const text = field.filled(fallback);
+  if (text !== '' && text.split('.').includes('')) field.fail(`must be a dotted path such as data.userId, not '${text}'`);
+  return text;
+}
+
+function checkTokenSource(field: Field): string {
+  const text = field.filled(DEFAULTS.service.login.response.token);
+  const found = /^(cookie|header):(.*)$/.exec(text);
+  if (!found) return dottedPath(field, DEFAULTS.service.login.response.token);
+  if (!/^[A-Za-z0-9!#$%&'*+.^_`|~-]+$/.test(found[2] ?? '')) field.fail(`must name a ${found[1]}, as in ${found[1]}:token`);
+  return text;
+}
+
+function checkSuccess(field: Field): LoginMapping['response']['success'] {
+  if (field.absent) return DEFAULTS.service.login.response.success;
+  if (!isPlainObject(field.value)) {
+    field.fail('must be a mapping from dotted paths to values, such as { code: 200 }');
+    return {};
+  }
+  const success: Record<string, string | number | boolean | null> = {};
+  for (const [path, value] of Object.entries(field.value)) {
+    const scalar = value === null || ['string', 'number', 'boolean'].includes(typeof value);
+    if (scalar) success[path] = value as string | number | boolean | null;
+    else field.problems.add([...field.path, path], 'must be text, a number, true, false or null');
+  }
+  return success;
+}
+
+export function checkNode(field: Field): NodeDefinition {
+  const object = field.object(NODE_KEYS);
+  const defaults = DEFAULTS.node;
+  return {
+    id: object.field('id').id(),
+    name: object.field('name').text(defaults.name),
+    baseUrl: checkBaseUrl(object.field('baseUrl')),
+    enabled: object.field('enabled').flag(defaults.enabled),
+    draining: object.field('draining').flag(defaults.draining),
+    weight: object.field('weight').number(defaults.weight, { least: 0 }),
+    maxUsers: object.field('maxUsers').numberOrNull(defaults.maxUsers, { least: 1, whole: true }),
+    remark: object.field('remark').text(defaults.remark),
+  };
+}
+
+function checkBaseUrl(field: Field): string {
+  const fallback = 'http://127.0.0.1';
+  if (field.absent) {
+    field.fail('is missing: write scheme, host and port, such as http://127.0.0.1:9001');
+    return fallback;
+  }
+  const text = field.text(fallback);
+  const bare = text.replace(/\/$/, '');
+  if (!/^https?:\/\/[^/?#@\s\\]+$/i.test(bare) || !URL.canParse(bare)) {
+    // The text may hold a password, so it is not repeated.
+    field.fail('must be http:// or https:// with host and port only, such as http://127.0.0.1:9001');
+    return fallback;
+  }
+  return bare;
+}
+
+/** Undefined key = reached only through routes. */
+function checkPrefix(field: Field): string | null {
+  if (field.absent || field.value === null) return null;
+  const text = field.text('/');
+  if (text === '') {
+    field.fail("must not be empty: write '/' for everything");
+    return '/';
+  }
+  if (text !== '/' && text.endsWith('/')) {
+    field.fail(`must not end in '/': write '${text.replace(/\/+$/, '') || '/'}'`);
+    return text.replace(/\/+$/, '') || '/';
+  }
+  return checkPath(field, text);
+}
+
+function pathOrNull(field: Field, fallback: string | null): string | null {
+  if (field.value === null) return null;
+  if (field.absent) return fallback;
+  return checkPath(field, field.text('/'));
+}
+
+function checkPath(field: Field, text: string): string {
+  if (!text.startsWith('/')) field.fail(`must start with '/': write '/${text}'`);
+  else if (/[?#]/.test(text)) field.fail("must be a path without '?' or '#'");
+  else if (/[\s\\]|[^\x21-\x7e]/.test(text)) field.fail('must hold no blanks, backslashes or characters outside ASCII');
+  else if (/\/\//.test(text)) field.fail("must not hold '//'");
+  else if (/\/\.{1,2}(\/|$)/.test(text)) field.fail("must not hold '.' or '..' segments");
+  else if (/%(2f|5c|00|2e)/i.test(text)) field.fail("must not hold encoded '/', '\\', '.' or NUL");
+  return text;
+}
+
+export function checkRoute(field: Field): RouteDefinition {
+  const object = field.object(ROUTE_KEYS);
+  const prefix = object.field('pathPrefix');
+  if (prefix.absent) prefix.fail('is missing');
+  const versions = object.field('versions').list('a list of versions').map(checkVersion);
+  if (versions.length === 0) object.field('versions').fail('must name at least one version');
+  const names = versions.map((version) => version.version);
+  names.forEach((name, index) => {
+    if (names.indexOf(name) < index) object.field('versions').problems.add([...object.field('versions').path, index, 'version'], `is used twice: '${name}'`);
+  });
+  return {
+    id: object.field('id').id(),
+    pathPrefix: checkPrefix(prefix) ?? '/',
+    enabled: object.field('enabled').flag(DEFAULTS.route.enabled),
+    fallback: object.field('fallback').flag(DEFAULTS.route.fallback),
+    versions,
+    rules: object.field('rules').list('a list of rules').map((rule) => checkRule(rule, names)),
+  };
+}
+
+function checkVersion(field: Field): RouteVersion {
+  const object = field.object(VERSION_KEYS);
+  return {
+    version: object.field('version').id(),
+    service: object.field('service').id(),
+    weight: object.field('weight').number(DEFAULTS.route.versionWeight, { least: 0 }),
+    enabled: object.field('enabled').flag(DEFAULTS.route.versionEnabled),
+  };
+}
+
+function checkRule(field: Field, versions: readonly string[]): RouteRule {
+  const object = field.object(RULE_KEYS);
+  const type = object.field('type').choice(RULE_TYPES, 'header');
+  if (object.field('type').absent) object.field('type').fail(`is missing: ${RULE_TYPES.join(', ')}`);
+  const version = object.field('version').id();
+  if (version !== '' && !versions.includes(version)) object.field('version').fail(`names no version of this route: '${version}'`);
+  if (object.field('value').absent) object.field('value').fail('is missing');
+  if (type === 'weight') {
+    if (object.has('name')) object.field('name').fail('means nothing in a weight rule');
+    return { type, value: object.field('value').number(0, { least: 0, most: 100 }), version };
+  }
+  if (object.field('name').absent) object.field('name').fail('is missing');
+  return { type, name: object.field('name').filled(''), value: object.field('value').text(''), version };
+}
+
+/** What no single service can show: ids and prefixes that clash, references that lead nowhere. */
+export function checkTogether(definition: RegistryDefinition, problems: Problems): void {
+  const { services, routes } = definition;
+  unique(problems, [
+    ...services.map((service, index): Named => [['services', index, 'id'], service.id]),
+    ...routes.map((route, index): Named => [['routes', index, 'id'], route.id]),
+  ], (id, other) => `'${id}' is the id of ${other} already`);
+  unique(
+    problems,
+    services.flatMap((service, index) => service.nodes.map((node, at): Named => [['services', index, 'nodes', at, 'id'], node.id])),
+    (id, other) => `'${id}' is the id of ${other} already: node ids are unique across services`,
+  );
+  unique(problems, [
+    ...services.flatMap((service, index): Named[] => service.pathPrefix === null ? [] : [[['services', index, 'pathPrefix'], service.pathPrefix]]),
+    ...routes.map((route, index): Named => [['routes', index, 'pathPrefix'], route.pathPrefix]),
+  ], (prefix, other) => `'${prefix}' is the prefix of ${other} already`);
+  services.forEach((service, index) => {
+    unique(
+      problems,
+      service.nodes.map((node, at): Named => [['services', index, 'nodes', at, 'baseUrl'], normalizeUrl(node.baseUrl)]),
+      (_url, other) => `is the address of ${other} already`,
+    );
+    if (service.pathPrefix === null && !routes.some((route) => route.versions.some((version) => version.service === service.id))) {
+      problems.add(['services', index], 'has no pathPrefix and no route names it, so nothing can reach it');
+    }
+  });
+  routes.forEach((route, index) => {
+    route.versions.forEach((version, at) => {
+      if (version.service === '' || services.some((service) => service.id === version.service)) return;
+      problems.add(['routes', index, 'versions', at, 'service'], `names no service: '${version.service}'`);
+    });
+  });
+}
+
+type Named = readonly [FieldPath, string];
+
+function unique(problems: Problems, named: readonly Named[], explain: (value: string, other: string) => string): void {
+  const first = new Map<string, FieldPath>();
+  for (const [path, value] of named) {
+    if (value === '') continue;
+    const other = first.get(value);
+    if (other === undefined) first.set(value, path);
+    else problems.add(path, explain(value, formatPath(other.slice(0, -1))));
+  }
+}
+
+function normalizeUrl(baseUrl: string): string {
+  return URL.canParse(baseUrl) ? new URL(baseUrl).origin : baseUrl;
+}
+
+/** `services[0].nodes[1].id` */
+export function formatPath(path: FieldPath): string {
+  return path.reduce<string>((text, part) => {
+    if (typeof part === 'number') return `${text}[${part}]`;
+    return text === '' ? part : `${text}.${part}`;
+  }, '');
+}
