@@ -1,0 +1,214 @@
+/**
+ * From token to user: local cache, then the gateway's own stores, then the resolvers, in order. Failing to ask is
+ * never taken for the answer "nobody".
+ */
+import { GatewayError } from '../errors.ts';
+import { describeError, type Logger, maskToken } from '../observe/log.ts';
+import type { Counter, Metrics } from '../observe/metrics.ts';
+import type { Clock } from '../support/clock.ts';
+import { Lru } from '../support/lru.ts';
+import type { TokenResolver, TokenStore } from './token-store.ts';
+
+/** How long a cached user id is believed. */
+const HIT_FRESH_MS = 10_000;
+/** How long "nobody" is believed. */
+const MISS_FRESH_MS = 1_000;
+/** A longer token is nobody's; it is not looked up. */
+const MAX_TOKEN_LENGTH = 4_096;
+
+export interface TokenServiceOptions {
+  /** Asked in order; a login's token is kept in all of them. */
+  readonly stores: readonly TokenStore[];
+  readonly resolvers: readonly TokenResolver[];
+  readonly tokenTtlMs: number;
+  readonly staleIfErrorMs: number;
+  readonly maxEntries: number;
+  readonly clock: Clock;
+  readonly logger: Logger;
+  readonly metrics: Metrics;
+}
+
+interface Entry {
+  /** null = nobody. */
+  readonly userId: string | null;
+  readonly loadedAtMs: number;
+  /** The token itself is good until then, clock.now(). */
+  readonly expiresAtMs: number;
+}
+
+interface Flight {
+  readonly promise: Promise<string | null>;
+  /** True = the token was remembered or forgotten meanwhile: what this look-up finds is out of date. */
+  overtaken: boolean;
+}
+
+export class TokenService {
+  readonly #options: TokenServiceOptions;
+  readonly #entries: Lru<string, Entry>;
+  readonly #flights = new Map<string, Flight>();
+  readonly #answered: Record<'local' | 'stale' | 'nobody' | 'failed', Counter>;
+
+  constructor(options: TokenServiceOptions) {
+    this.#options = options;
+    this.#entries = new Lru(options.maxEntries);
+    this.#answered = {
+      local: this.#lookups('local'),
+      stale: this.#lookups('stale'),
+      nobody: this.#lookups('nobody'),
+      failed: this.#lookups('failed'),
+    };
+  }
+
+  /** User id, null for nobody, undefined = not known here, ask `resolve`. No I/O, for the hot path. */
+  cached(realm: string, token: string): string | null | undefined {
+    if (token.length > MAX_TOKEN_LENGTH) return null;
+    const entry = this.#entries.get(`${realm}:${token}`);
+    if (entry === undefined) return undefined;
+    const now = this.#options.clock.now();
+    const freshMs = entry.userId === null ? MISS_FRESH_MS : HIT_FRESH_MS;
+    if (now - entry.loadedAtMs >= freshMs || now >= entry.expiresAtMs) return undefined;
+    this.#answered.local.inc();
+    return entry.userId;
+  }
+
+  /** User id or null for nobody. Rejects with GatewayError `identity_unavailable`. One look-up for many callers. */
+  resolve(realm: string, token: string): Promise<string | null> {
+    const cached = this.cached(realm, token);
+    if (cached !== undefined) return Promise.resolve(cached);
+    const key = `${realm}:${token}`;
+    const running = this.#flights.get(key);
+    if (running) return running.promise;
+    const flight: Flight = {
+      promise: this.#lookUp(realm, token, key, () => flight.overtaken).finally(() => {
+        if (this.#flights.get(key) === flight) this.#flights.delete(key);
+      }),
+      overtaken: false,
+    };
+    this.#flights.set(key, flight);
+    return flight.promise;
+  }
+
+  /**
+   * Keeps a login's token in every store. This gateway knows it at once. Resolves when all stores have settled and one
+   * has it; rejects when none has.
+   */
+  async remember(realm: string, token: string, userId: string): Promise<void> {
+    if (token.length > MAX_TOKEN_LENGTH) {
+      this.#options.logger.warn('token_too_long', { realm, length: token.length });
+      return;
+    }
+    this.#overtake(`${realm}:${token}`);
+    this.#keep(`${realm}:${token}`, userId, null);
+    await this.#save(realm, token, userId, this.#options.tokenTtlMs);
+  }
+
+  /** Forgets a token here and in every store. */
+  async forget(realm: string, token: string): Promise<void> {
+    this.#overtake(`${realm}:${token}`);
+    this.#entries.delete(`${realm}:${token}`);
+    await Promise.all(this.#options.stores.map((store) => store.remove(realm, token)));
+  }
+
+  async #lookUp(realm: string, token: string, key: string, overtaken: () => boolean): Promise<string | null> {
+    let failure: unknown;
+    for (const store of this.#options.stores) {
+      try {
+        const userId = await store.find(realm, token);
+        if (userId !== undefined) return this.#found(key, userId, null, store.name, overtaken());
+      } catch (error) {
+        failure ??= error;
+        this.#failed(store.name, token, error);
+      }
+    }
+    for (const resolver of this.#options.resolvers) {
+      try {
+        const resolved = await resolver.resolve(token, realm);
+        if (resolved === undefined) continue;
+        this.#saveResolved(realm, token, resolved.userId, resolved.remainingMs);
+        return this.#found(key, resolved.userId, resolved.remainingMs, resolver.name, overtaken());
+      } catch (error) {
+        failure ??= error;
+        this.#failed(resolver.name, token, error);
+      }
+    }
+    if (overtaken()) return this.#current(key);
+    if (failure !== undefined) return this.#stale(key, failure);
+    this.#answered.nobody.inc();
+    this.#keep(key, null, null);
+    return null;
+  }
+
+  #found(key: string, userId: string, remainingMs: number | null, by: string, overtaken: boolean): string | null {
+    this.#lookups(by).inc();
+    if (overtaken) return this.#current(key);
+    this.#keep(key, userId, remainingMs);
+    return userId;
+  }
+
+  /** What a login or a logout that happened during a look-up has left. */
+  #current(key: string): string | null {
+    return this.#entries.get(key)?.userId ?? null;
+  }
+
+  #stale(key: string, failure: unknown): string {
+    const { clock, staleIfErrorMs } = this.#options;
+    const entry = this.#entries.get(key);
+    const now = clock.now();
+    const usable = entry && now - entry.loadedAtMs < staleIfErrorMs && now < entry.expiresAtMs;
+    if (usable && entry.userId !== null) {
+      this.#answered.stale.inc();
+      return entry.userId;
+    }
+    this.#answered.failed.inc();
+    throw new GatewayError('identity_unavailable', 'who this token belongs to cannot be looked up at the moment', {
+      cause: failure,
+    });
+  }
+
+  #keep(key: string, userId: string | null, remainingMs: number | null): void {
+    const now = this.#options.clock.now();
+    const expiresAtMs = remainingMs === null ? Number.POSITIVE_INFINITY : now + remainingMs;
+    this.#entries.set(key, { userId, loadedAtMs: now, expiresAtMs });
+  }
+
+  #overtake(key: string): void {
+    const flight = this.#flights.get(key);
+    if (!flight) return;
+    flight.overtaken = true;
+    this.#flights.delete(key);
+  }
+
+  async #save(realm: string, token: string, userId: string, ttlMs: number): Promise<void> {
+    const results = await Promise.allSettled(this.#options.stores.map((store) => store.save(realm, token, userId, ttlMs)));
+    let failure: unknown;
+    let saved = 0;
+    for (const [index, result] of results.entries()) {
+      if (result.status === 'fulfilled') saved += 1;
+      else {
+        failure ??= result.reason;
+        this.#failed(this.#options.stores[index]?.name ?? '', token, result.reason);
+      }
+    }
+    if (saved === 0 && failure !== undefined) throw failure;
+  }
+
+  /** The resolver can be asked again, so this is for speed and for its absence only. */
+  #saveResolved(realm: string, token: string, userId: string, remainingMs: number | null): void {
+    const { tokenTtlMs } = this.#options;
+    const ttlMs = remainingMs === null ? tokenTtlMs : Math.min(tokenTtlMs, remainingMs);
+    if (ttlMs <= 0) return;
+    // Each failure has been counted and logged by then.
+    this.#save(realm, token, userId, ttlMs).catch(() => undefined);
+  }
+
+  #failed(by: string, token: string, error: unknown): void {
+    this.#options.metrics
+      .counter('gateway_store_errors_total', 'Failed calls to a store', { store: by, use: 'tokens' })
+      .inc();
+    this.#options.logger.debug('token_lookup_failed', { by, token: maskToken(token), error: describeError(error) });
+  }
+
+  #lookups(by: string): Counter {
+    return this.#options.metrics.counter('gateway_token_lookups_total', 'Tokens looked up, by who answered', { by });
+  }
+}
