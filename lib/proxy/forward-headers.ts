@@ -1,0 +1,71 @@
+/** The fields of one exchange, both ways: what headers.ts does to them, fed from the request's context. */
+import type { RequestContext } from '../context.ts';
+import type { Node, Service } from '../model.ts';
+import { requestHeaders, responseHeaders, valueOf } from './headers.ts';
+
+/** Methods for which Node would choose chunked framing when no length is stated. */
+const BODY_EXPECTED = new Set(['POST', 'PUT', 'PATCH']);
+
+/** `length`: the body's declared length, -1 = chunked. */
+export function nodeRequestHeaders(
+  context: RequestContext,
+  node: Node,
+  service: Service,
+  via: string | null,
+  length: number,
+): string[] {
+  const { request } = context;
+  const headers = requestHeaders(request.rawHeaders, {
+    requestId: context.requestId,
+    epoch: context.epoch,
+    forwardedFor: context.peerAddress,
+    trustedPeer: context.trustedPeer,
+    proto: 'encrypted' in request.socket ? 'https' : 'http',
+    host: context.host,
+    hostOverride: hostOverride(context, node, service),
+    via: via === null ? null : `${request.httpVersion} ${via}`,
+    acceptEncodingIdentity: context.login !== null,
+    keepUpgrade: context.upgrade !== null,
+  });
+  if (length === -1) headers.push('Transfer-Encoding', 'chunked');
+  else if (length === 0 && BODY_EXPECTED.has(request.method ?? '') && request.headers['content-length'] === undefined) {
+    headers.push('Content-Length', '0');
+  }
+  // The gateway has said "continue" itself, to learn the username.
+  return context.login && request.headers.expect !== undefined ? without(headers, 'expect') : headers;
+}
+
+export function clientResponseHeaders(
+  context: RequestContext,
+  rawHeaders: readonly string[],
+  via: string | null,
+  close: boolean,
+): string[] {
+  return responseHeaders(rawHeaders, {
+    nodeId: context.node?.id ?? '',
+    version: context.version,
+    requestId: context.requestId,
+    cors: context.corsHeaders,
+    via: via === null ? null : `1.1 ${via}`,
+    close,
+    keepUpgrade: context.upgrade !== null && context.nodeStatus === 101,
+  });
+}
+
+function hostOverride(context: RequestContext, node: Node, service: Service): string | null {
+  if (service.upstream.hostHeader === 'node') return node.authority;
+  const { host } = context.request.headers;
+  // An HTTP/1.0 client may send none, and an absolute-form target outweighs it.
+  if (host === undefined) return context.host ?? node.authority;
+  return context.host === host ? null : (context.host ?? null);
+}
+
+function without(headers: readonly string[], lowerName: string): string[] {
+  if (valueOf(headers, lowerName) === undefined) return [...headers];
+  const kept: string[] = [];
+  for (let index = 0; index + 1 < headers.length; index += 2) {
+    const name = headers[index] ?? '';
+    if (name.toLowerCase() !== lowerName) kept.push(name, headers[index + 1] ?? '');
+  }
+  return kept;
+}

@@ -1,0 +1,552 @@
+/**
+ * Sends a decided request to its node and the node's answer to the client, streaming both ways. It never chooses a
+ * node; it retries only on the same node, and only when nothing can have been done twice.
+ *
+ * Handlers are module functions that find their exchange on the emitter: no closure is made per request.
+ */
+import * as http from 'node:http';
+import type { RequestContext } from '../context.ts';
+import { GatewayError } from '../errors.ts';
+import type { Node, Service } from '../model.ts';
+import type { Clock, Timer } from '../support/clock.ts';
+import { abort } from './abort.ts';
+import { type Connections, isConnectFailure, type NodeConnections } from './connections.ts';
+import { nodeRequestHeaders, clientResponseHeaders } from './forward-headers.ts';
+import { trailerHeaders } from './headers.ts';
+
+/** Longest wait between two looks at the deadlines, and so their precision. */
+const SWEEP_MS = 100;
+/** A node's answer may have a larger head than a client's request: nodes are trusted more. */
+const NODE_HEADER_BYTES = 262_144;
+
+/** Told about what traffic shows of a node's health. */
+export interface PassiveHealth {
+  passive(node: Node, ok: boolean, error?: string): void;
+}
+
+export interface ForwarderOptions {
+  readonly connections: Connections;
+  readonly health: PassiveHealth;
+  /** Value of the Via line added both ways; null = none. */
+  readonly via: string | null;
+  /** True = the process is shutting down: connections are closed after their answer. */
+  readonly closing: () => boolean;
+  readonly responseMs: number;
+  readonly idleMs: number;
+  readonly bodyBytes: number | null;
+  readonly connectionsPerNode: number | null;
+  readonly clock: Clock;
+}
+
+type Phase = 'sending' | 'waiting' | 'receiving';
+
+const EXCHANGE = Symbol('exchange');
+interface Tagged {
+  [EXCHANGE]?: Exchange;
+}
+
+export class Forwarder {
+  readonly options: ForwarderOptions;
+  /** Clock.monotonic at the last sweep: precise enough for deadlines, and free on the hot path. */
+  nowMs: number;
+  readonly #exchanges = new Set<Exchange>();
+  #timer: Timer | undefined;
+
+  constructor(options: ForwarderOptions) {
+    this.options = options;
+    this.nowMs = options.clock.monotonic();
+  }
+
+  start(): void {
+    this.#timer ??= this.#arm();
+  }
+
+  stop(): void {
+    this.#timer?.cancel();
+    this.#timer = undefined;
+  }
+
+  get inFlight(): number {
+    return this.#exchanges.size;
+  }
+
+  /** The last stage of the pipeline. The outgoing request exists when it returns. */
+  forward(context: RequestContext): void {
+    const { node, service } = context;
+    if (!node || !service) throw new Error('no node was chosen');
+    const connections = this.options.connections.of(node, service);
+    const limit = this.options.connectionsPerNode;
+    if (limit !== null && connections.inFlight >= limit) {
+      throw new GatewayError('overloaded', 'the node has as many requests as it may have', { nodeId: node.id });
+    }
+    const length = declaredLength(context.request);
+    if (this.options.bodyBytes !== null && length > this.options.bodyBytes) throw bodyTooLarge();
+    const exchange = new Exchange(this, context, node, service, connections, length);
+    this.#exchanges.add(exchange);
+    connections.inFlight += 1;
+    try {
+      exchange.open(connections.agent);
+    } catch (error) {
+      exchange.clientOver = true;
+      this.settle(exchange);
+      throw error;
+    }
+  }
+
+  /** The node's side is over; the client may still be reading. */
+  settle(exchange: Exchange): void {
+    if (exchange.settled) return;
+    exchange.settled = true;
+    exchange.connections.inFlight -= 1;
+    exchange.context.settled?.();
+    this.forget(exchange);
+  }
+
+  /** Stops watching an exchange once both sides are over. */
+  forget(exchange: Exchange): void {
+    if (exchange.settled && exchange.clientOver) this.#exchanges.delete(exchange);
+  }
+
+  #arm(): Timer {
+    return this.options.clock.after(SWEEP_MS, () => {
+      this.nowMs = this.options.clock.monotonic();
+      for (const exchange of this.#exchanges) exchange.checkDeadline();
+      if (this.#timer) this.#timer = this.#arm();
+    });
+  }
+}
+
+/** Content-Length of a request, 0 without a body, -1 when it is chunked. The parser has checked the syntax. */
+function declaredLength(request: http.IncomingMessage): number {
+  const { headers } = request;
+  if (headers['transfer-encoding'] !== undefined) return -1;
+  const length = headers['content-length'];
+  return length === undefined ? 0 : Number(length);
+}
+
+function bodyTooLarge(): GatewayError {
+  return new GatewayError('body_too_large', 'the request body is larger than this gateway lets through');
+}
+
+/** One request on its way to a node and back. */
+class Exchange {
+  readonly forwarder: Forwarder;
+  readonly context: RequestContext;
+  readonly node: Node;
+  readonly service: Service;
+  readonly connections: NodeConnections;
+  nodeRequest: http.ClientRequest | undefined;
+  nodeResponse: http.IncomingMessage | undefined;
+  phase: Phase = 'waiting';
+  activeMs: number;
+  /** Declared body length, -1 = chunked. */
+  readonly length: number;
+  bodyBytes = 0;
+  /** Body bytes left of the node's answer, -1 = not known. */
+  answerLeft = -1;
+  retried = false;
+  failed = false;
+  /** The client left before it had the whole answer. */
+  clientGone = false;
+  /** The client has the whole answer, or left. */
+  clientOver = false;
+  settled = false;
+  answered = false;
+
+  constructor(
+    forwarder: Forwarder,
+    context: RequestContext,
+    node: Node,
+    service: Service,
+    connections: NodeConnections,
+    length: number,
+  ) {
+    this.forwarder = forwarder;
+    this.context = context;
+    this.node = node;
+    this.service = service;
+    this.connections = connections;
+    this.length = length;
+    this.activeMs = forwarder.nowMs;
+    const { response } = context;
+    (response as Tagged)[EXCHANGE] = this;
+    response.on('close', onClientClose);
+  }
+
+  open(agent: http.Agent): void {
+    const { context } = this;
+    context.attempts += 1;
+    const nodeRequest = http.request({
+      agent,
+      method: context.request.method,
+      path: context.target,
+      headers: nodeRequestHeaders(context, this.node, this.service, this.forwarder.options.via, this.length),
+      setHost: false,
+      maxHeaderSize: NODE_HEADER_BYTES,
+    });
+    this.nodeRequest = nodeRequest;
+    (nodeRequest as Tagged)[EXCHANGE] = this;
+    nodeRequest.on('response', onNodeResponse);
+    nodeRequest.on('information', onInformation);
+    nodeRequest.on('error', onNodeError);
+    nodeRequest.on('close', onNodeClose);
+    this.#sendBody(nodeRequest);
+  }
+
+  #sendBody(nodeRequest: http.ClientRequest): void {
+    const { request, login } = this.context;
+    if (login) {
+      for (const chunk of login.bodyRead) this.#sendLoginPart(nodeRequest, chunk);
+      if (login.bodyComplete) {
+        this.#endBody(nodeRequest);
+        return;
+      }
+    } else if (this.length === 0) {
+      nodeRequest.end();
+      this.#sent();
+      return;
+    }
+    this.phase = 'sending';
+    (request as Tagged)[EXCHANGE] = this;
+    nodeRequest.on('drain', onNodeDrain);
+    request.on('data', onClientData);
+    request.on('end', onClientEnd);
+    // A client that waits for 100 Continue, or sends its body later, must not keep the head back. The body's first
+    // bytes are handed over in the tick that follows, so a head that goes out with them costs one write.
+    process.nextTick(flushHead, nodeRequest);
+    // The login request stage paused it with more to come.
+    if (login) request.resume();
+  }
+
+  #sendLoginPart(nodeRequest: http.ClientRequest, chunk: Buffer): void {
+    this.bodyBytes += chunk.length;
+    nodeRequest.write(chunk);
+  }
+
+  #endBody(nodeRequest: http.ClientRequest): void {
+    const trailers = trailerHeaders(this.context.request.rawTrailers);
+    if (trailers.length > 0) nodeRequest.addTrailers(trailers);
+    nodeRequest.end();
+    this.#sent();
+  }
+
+  #sent(): void {
+    this.activeMs = this.forwarder.nowMs;
+    if (this.phase !== 'receiving') this.phase = 'waiting';
+  }
+
+  clientData(chunk: Buffer): void {
+    const { nodeRequest } = this;
+    this.activeMs = this.forwarder.nowMs;
+    // The node may have answered and left without reading everything: the rest is read and dropped.
+    if (!nodeRequest || nodeRequest.destroyed || this.failed) return;
+    this.bodyBytes += chunk.length;
+    const limit = this.forwarder.options.bodyBytes;
+    if (limit !== null && this.bodyBytes > limit) {
+      this.fail(bodyTooLarge());
+      return;
+    }
+    if (!nodeRequest.write(chunk)) this.context.request.pause();
+  }
+
+  clientEnd(): void {
+    const { nodeRequest } = this;
+    if (nodeRequest && !nodeRequest.destroyed && !this.failed) this.#endBody(nodeRequest);
+  }
+
+  answer(nodeResponse: http.IncomingMessage): void {
+    const { context } = this;
+    this.nodeResponse = nodeResponse;
+    this.phase = 'receiving';
+    this.activeMs = this.forwarder.nowMs;
+    context.nodeStatus = nodeResponse.statusCode ?? 0;
+    this.forwarder.options.health.passive(this.node, true);
+    (nodeResponse as Tagged)[EXCHANGE] = this;
+    nodeResponse.on('error', onAnswerError);
+    nodeResponse.on('close', onAnswerClose);
+    if (this.failed) nodeResponse.destroy();
+    else if (context.interceptor) {
+      context.interceptor(context, nodeResponse, (chunks) => this.relay(nodeResponse, chunks));
+    } else this.relay(nodeResponse, NOTHING);
+  }
+
+  /** Sends the node's head, the chunks already read of its body, and the rest as it comes. */
+  relay(nodeResponse: http.IncomingMessage, chunksRead: readonly Buffer[]): void {
+    const { context } = this;
+    const { response } = context;
+    if (this.failed) return;
+    if (this.clientGone) {
+      nodeResponse.destroy();
+      return;
+    }
+    const { via, closing } = this.forwarder.options;
+    const headers = clientResponseHeaders(context, nodeResponse.rawHeaders, via, closing());
+    try {
+      response.writeHead(context.nodeStatus, nodeResponse.statusMessage ?? '', headers);
+    } catch (error) {
+      // A status or a field that may not be sent on as it is.
+      this.fail(new GatewayError('node_bad_response', 'the node answered with a head that cannot be passed on', {
+        cause: error,
+        nodeId: this.node.id,
+      }));
+      return;
+    }
+    this.answered = true;
+    const length = nodeResponse.headers['content-length'];
+    if (length !== undefined && context.request.method !== 'HEAD') this.answerLeft = Number(length);
+    for (const chunk of chunksRead) this.answerData(chunk);
+    if (nodeResponse.readableEnded) {
+      this.answerEnd();
+      return;
+    }
+    (response as Tagged)[EXCHANGE] = this;
+    response.on('drain', onClientDrain);
+    nodeResponse.on('data', onAnswerData);
+    nodeResponse.on('end', onAnswerEnd);
+    // An interceptor paused it with more to come.
+    if (context.interceptor && !response.writableNeedDrain) nodeResponse.resume();
+    if (!response.writableEnded) process.nextTick(flushHead, response);
+  }
+
+  answerData(chunk: Buffer): void {
+    const { response } = this.context;
+    this.activeMs = this.forwarder.nowMs;
+    this.context.bytesSent += chunk.length;
+    if (this.answerLeft > 0) {
+      this.answerLeft -= chunk.length;
+      if (this.answerLeft === 0) {
+        // The whole body is here: head, body and end go out in one write.
+        response.end(chunk);
+        return;
+      }
+    }
+    if (!response.write(chunk)) this.nodeResponse?.pause();
+  }
+
+  answerEnd(): void {
+    const { response } = this.context;
+    if (response.writableEnded) return;
+    const trailers = trailerHeaders(this.nodeResponse?.rawTrailers ?? []);
+    if (trailers.length > 0) response.addTrailers(trailers);
+    response.end();
+  }
+
+  /** The node's answer stopped before its end. */
+  answerBroke(error: Error | undefined): void {
+    const { response } = this.context;
+    if (this.failed || response.writableEnded) return;
+    if (!this.answered) {
+      this.fail(new GatewayError('node_broke_off', 'the node broke off in the middle of its answer', {
+        cause: error,
+        nodeId: this.node.id,
+      }));
+      return;
+    }
+    this.failed = true;
+    this.context.errorCode = 'node_broke_off';
+    cut(this.context);
+  }
+
+  nodeError(error: Error): void {
+    // Once a head has come, the answer's own events tell its fate; an upload that fails then does not matter.
+    if (this.nodeResponse || this.failed) return;
+    if (this.#mayRetry()) {
+      this.retried = true;
+      this.open(this.connections.freshAgent);
+      return;
+    }
+    if (this.clientGone) return;
+    this.forwarder.options.health.passive(this.node, false, error.message);
+    this.fail(nodeFailure(error, this.node.id));
+  }
+
+  /**
+   * A kept-alive connection that closed before any byte of an answer most likely closed before it saw the request.
+   * With a body that has been given away, or a method that may not be repeated, most likely is not enough.
+   */
+  #mayRetry(): boolean {
+    return (
+      this.nodeRequest?.reusedSocket === true &&
+      !this.retried &&
+      !this.clientGone &&
+      this.length === 0 &&
+      isIdempotent(this.context.request.method)
+    );
+  }
+
+  clientClosed(): void {
+    this.clientOver = true;
+    this.forwarder.forget(this);
+    if (this.context.response.writableFinished) return;
+    this.clientGone = true;
+    // A login whose request has gone out whole is seen through: the node may have let the user in already.
+    const seesThrough = this.context.interceptor !== null && this.phase !== 'sending' && !this.answered;
+    if (!seesThrough) this.nodeRequest?.destroy();
+  }
+
+  checkDeadline(): void {
+    const { options, nowMs } = this.forwarder;
+    const silentMs = nowMs - this.activeMs;
+    if (this.settled) {
+      // All has been said; the client does not take it.
+      if (silentMs > (this.service.timeouts.idleMs ?? options.idleMs)) this.context.response.destroy();
+      return;
+    }
+    if (this.phase === 'waiting') {
+      if (silentMs > (this.service.timeouts.responseMs ?? options.responseMs)) this.#nodeTimedOut('no answer from the node in time');
+      return;
+    }
+    if (silentMs <= (this.service.timeouts.idleMs ?? options.idleMs)) return;
+    if (this.phase === 'receiving') this.answerBroke(new Error('silent for too long'));
+    else if (this.context.request.isPaused()) this.#nodeTimedOut('the node stopped reading the request');
+    else this.fail(new GatewayError('request_timeout', 'the rest of the request did not come in time'));
+    this.nodeRequest?.destroy();
+  }
+
+  #nodeTimedOut(message: string): void {
+    this.forwarder.options.health.passive(this.node, false, message);
+    this.fail(new GatewayError('node_timeout', message, { nodeId: this.node.id }));
+  }
+
+  /** Ends the exchange with an error; the node's side is dropped. */
+  fail(error: GatewayError): void {
+    if (this.failed) return;
+    this.failed = true;
+    this.context.fail(error);
+    this.nodeRequest?.destroy();
+  }
+}
+
+const NOTHING: readonly Buffer[] = [];
+
+/** Ends the client's connection so that it cannot take what it has for the whole. */
+export function cut(context: RequestContext): void {
+  const { response } = context;
+  // Without a length or chunks (HTTP/1.0), a FIN would look like a proper end.
+  if (context.request.httpVersionMinor === 0 && response.socket) abort(response.socket);
+  else response.destroy();
+}
+
+function isIdempotent(method: string | undefined): boolean {
+  // RFC 9110 section 9.2.2
+  return (
+    method === 'GET' ||
+    method === 'HEAD' ||
+    method === 'PUT' ||
+    method === 'DELETE' ||
+    method === 'OPTIONS' ||
+    method === 'TRACE'
+  );
+}
+
+export function nodeFailure(error: Error, nodeId: string): GatewayError {
+  if (isConnectFailure(error)) {
+    return new GatewayError('node_unreachable', 'no connection to the node', { cause: error, nodeId });
+  }
+  const code = (error as NodeJS.ErrnoException).code ?? '';
+  if (code.startsWith('HPE_')) {
+    return new GatewayError('node_bad_response', 'the node answered with something that is not HTTP', {
+      cause: error,
+      nodeId,
+    });
+  }
+  return new GatewayError('node_broke_off', 'the node closed the connection before it answered', {
+    cause: error,
+    nodeId,
+  });
+}
+
+function flushHead(message: http.OutgoingMessage): void {
+  if (!message.destroyed && !message.writableEnded) message.flushHeaders();
+}
+
+function onClientClose(this: http.ServerResponse): void {
+  (this as Tagged)[EXCHANGE]?.clientClosed();
+}
+
+function onClientData(this: http.IncomingMessage, chunk: Buffer): void {
+  (this as Tagged)[EXCHANGE]?.clientData(chunk);
+}
+
+function onClientEnd(this: http.IncomingMessage): void {
+  (this as Tagged)[EXCHANGE]?.clientEnd();
+}
+
+function onClientDrain(this: http.ServerResponse): void {
+  const exchange = (this as Tagged)[EXCHANGE];
+  if (!exchange) return;
+  exchange.activeMs = exchange.forwarder.nowMs;
+  exchange.nodeResponse?.resume();
+}
+
+function onNodeDrain(this: http.ClientRequest): void {
+  const exchange = (this as Tagged)[EXCHANGE];
+  if (!exchange) return;
+  exchange.activeMs = exchange.forwarder.nowMs;
+  exchange.context.request.resume();
+}
+
+function onNodeResponse(this: http.ClientRequest, nodeResponse: http.IncomingMessage): void {
+  (this as Tagged)[EXCHANGE]?.answer(nodeResponse);
+}
+
+function onNodeError(this: http.ClientRequest, error: Error): void {
+  const exchange = (this as Tagged)[EXCHANGE];
+  if (exchange?.nodeRequest === this) exchange.nodeError(error);
+}
+
+function onNodeClose(this: http.ClientRequest): void {
+  const exchange = (this as Tagged)[EXCHANGE];
+  if (!exchange || exchange.nodeRequest !== this) return;
+  exchange.forwarder.settle(exchange);
+  // What is left of an upload that nobody wants is read and dropped, or the client would never see the answer.
+  if (exchange.phase === 'sending' || !exchange.context.request.readableEnded) exchange.context.request.resume();
+}
+
+interface Information {
+  readonly statusCode: number;
+  readonly statusMessage: string;
+  readonly rawHeaders: readonly string[];
+}
+
+function onInformation(this: http.ClientRequest, information: Information): void {
+  const exchange = (this as Tagged)[EXCHANGE];
+  if (!exchange || exchange.failed || exchange.clientGone) return;
+  const { request, response } = exchange.context;
+  exchange.activeMs = exchange.forwarder.nowMs;
+  // RFC 9110 section 15.2: 1xx must not be sent to an HTTP/1.0 client.
+  if (request.httpVersionMinor === 0 || response.headersSent) return;
+  sendInformation(response, information);
+}
+
+/** What Node's own writeContinue and writeEarlyHints are made of; those take only some fields. */
+interface RawWriter {
+  _writeRaw(data: string, encoding: 'latin1', callback?: () => void): boolean;
+}
+
+function sendInformation(response: http.ServerResponse, information: Information): void {
+  if (information.statusCode === 100 && information.rawHeaders.length === 0) {
+    response.writeContinue();
+    return;
+  }
+  let text = `HTTP/1.1 ${information.statusCode} ${information.statusMessage}\r\n`;
+  const { rawHeaders } = information;
+  for (let index = 0; index < rawHeaders.length; index += 2) text += `${rawHeaders[index]}: ${rawHeaders[index + 1]}\r\n`;
+  (response as unknown as RawWriter)._writeRaw(`${text}\r\n`, 'latin1');
+}
+
+function onAnswerData(this: http.IncomingMessage, chunk: Buffer): void {
+  (this as Tagged)[EXCHANGE]?.answerData(chunk);
+}
+
+function onAnswerEnd(this: http.IncomingMessage): void {
+  (this as Tagged)[EXCHANGE]?.answerEnd();
+}
+
+function onAnswerError(this: http.IncomingMessage, error: Error): void {
+  (this as Tagged)[EXCHANGE]?.answerBroke(error);
+}
+
+function onAnswerClose(this: http.IncomingMessage): void {
+  if (!this.complete) (this as Tagged)[EXCHANGE]?.answerBroke(undefined);
+}
