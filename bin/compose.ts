@@ -1,0 +1,499 @@
+/**
+ * The composition root: makes every part from top to bottom, starts them in that order, and stops them in reverse.
+ * There is no other place where parts meet.
+ */
+import type { AddressInfo } from 'node:net';
+import { AdminServer } from '../lib/admin/server.ts';
+import { StatelessBalancer } from '../lib/balance/balancer.ts';
+import { Placement } from '../lib/balance/placement.ts';
+import { BindingService } from '../lib/bindings/binding-service.ts';
+import type { BindingStore } from '../lib/bindings/binding-store.ts';
+import { BINDINGS_CHANNEL, readBindingNotification } from '../lib/bindings/binding-notification.ts';
+import { Journal } from '../lib/bindings/journal.ts';
+import { JournalBindings } from '../lib/bindings/journal-bindings.ts';
+import { LoginCandidates } from '../lib/bindings/login-candidates.ts';
+import { PostgresBindings } from '../lib/bindings/postgres-bindings.ts';
+import { RedisBindingCache } from '../lib/bindings/redis-cache.ts';
+import { UnfinishedLogins } from '../lib/bindings/unfinished-logins.ts';
+import type { GatewayOptions, ListenOptions, PostgresOptions, RedisOptions, ResolverOptions } from '../lib/config/options.ts';
+import type { Handler } from '../lib/context.ts';
+import { OperatorError } from '../lib/errors.ts';
+import { HealthChecker } from '../lib/health/health-checker.ts';
+import { HealthRegistry } from '../lib/health/health-registry.ts';
+import { accessLog } from '../lib/middleware/access-log.ts';
+import { balance } from '../lib/middleware/balance.ts';
+import { cors } from '../lib/middleware/cors.ts';
+import { CorsPolicy } from '../lib/middleware/cors-policy.ts';
+import { errorBoundary } from '../lib/middleware/error-boundary.ts';
+import { ipAllow } from '../lib/middleware/ip-allow.ts';
+import { loginRequest } from '../lib/middleware/login-request.ts';
+import { loginResponse } from '../lib/middleware/login-response.ts';
+import { match } from '../lib/middleware/match.ts';
+import { requestId } from '../lib/middleware/request-id.ts';
+import { stickyRoute } from '../lib/middleware/sticky-route.ts';
+import type { Logger } from '../lib/observe/log.ts';
+import { Metrics } from '../lib/observe/metrics.ts';
+import { buildPipeline, type Stages } from '../lib/pipeline.ts';
+import type { Stoppable } from '../lib/process/shutdown.ts';
+import { PublicListener } from '../lib/process/public-listener.ts';
+import { Connections } from '../lib/proxy/connections.ts';
+import { Forwarder } from '../lib/proxy/forward.ts';
+import { CLOSE_GOING_AWAY, Tunnels } from '../lib/proxy/tunnels.ts';
+import { Upgrader } from '../lib/proxy/upgrade.ts';
+import { storedChecks } from '../lib/config/stored-definitions.ts';
+import { definitionHash, FileRegistry } from '../lib/registry/file-registry.ts';
+import { LastGoodFile } from '../lib/registry/last-good.ts';
+import { PostgresRegistry, REGISTRY_CHANNEL } from '../lib/registry/postgres-registry.ts';
+import { Registry } from '../lib/registry/registry.ts';
+import type { Clock } from '../lib/support/clock.ts';
+import { AddressList } from '../lib/support/ip.ts';
+import { extractToken, maskQueryToken } from '../lib/tokens/extract-token.ts';
+import { JwtResolver } from '../lib/tokens/jwt.ts';
+import { RedisSessionResolver } from '../lib/tokens/redis-session.ts';
+import { SaTokenResolver } from '../lib/tokens/sa-token.ts';
+import { JournalTokenStore } from '../lib/tokens/journal-token-store.ts';
+import { PostgresTokenStore } from '../lib/tokens/postgres-token-store.ts';
+import { RedisTokenStore } from '../lib/tokens/redis-token-store.ts';
+import { TokenService } from '../lib/tokens/token-service.ts';
+import type { TokenResolver, TokenStore } from '../lib/tokens/token-store.ts';
+import { migrate, verifySchema } from '../lib/stores/migrate.ts';
+import { PostgresStore } from '../lib/stores/postgres.ts';
+import { PostgresListener } from '../lib/stores/postgres-listener.ts';
+import { RedisStore } from '../lib/stores/redis.ts';
+
+export interface GatewayEnvironment {
+  readonly logger: Logger;
+  readonly clock: Clock;
+}
+
+/** How a gateway keeps its data: the embedded journal, or PostgreSQL with or without Redis. */
+interface Stores {
+  readonly bindings: BindingStore;
+  readonly tokens: readonly TokenStore[];
+  readonly redis: RedisStore | null;
+  /** For the line that says what the gateway stands on. */
+  readonly description: string;
+  /** Resolves when the first load is done, or goes on in the background. */
+  startRegistry(): Promise<void>;
+  reloadRegistry(options: GatewayOptions): Promise<void>;
+}
+
+interface Parts {
+  readonly bindings: BindingService;
+  readonly tokens: TokenService;
+  readonly tunnels: Tunnels;
+  readonly forwarder: Forwarder;
+  readonly listeners: readonly PublicListener[];
+}
+
+export class Gateway implements Stoppable {
+  readonly registry = new Registry();
+  readonly metrics = new Metrics();
+  readonly #options: GatewayOptions;
+  readonly #logger: Logger;
+  readonly #clock: Clock;
+  /** What has been started, in order; stopped in reverse. */
+  readonly #started: { stop(): void | Promise<void> }[] = [];
+  #stores: Stores | undefined;
+  #parts: Parts | undefined;
+  #admin: AddressInfo | undefined;
+  #closing = false;
+
+  constructor(options: GatewayOptions, environment: GatewayEnvironment) {
+    this.#options = options;
+    this.#logger = environment.logger;
+    this.#clock = environment.clock;
+  }
+
+  /** The parts that tests and the admin listener look into; throws before `start`. */
+  get parts(): Parts {
+    if (!this.#parts) throw new Error('the gateway is not started');
+    return this.#parts;
+  }
+
+  get addresses(): readonly AddressInfo[] {
+    return this.parts.listeners.map((listener) => listener.address);
+  }
+
+  get adminAddress(): AddressInfo | undefined {
+    return this.#admin;
+  }
+
+  /** Rejects with OperatorError when something an operator can mend is missing; nothing is left running then. */
+  async start(): Promise<void> {
+    refuseUnsupported(this.#options);
+    try {
+      await this.#start();
+    } catch (error) {
+      await this.stop();
+      throw error;
+    }
+  }
+
+  /** Takes over a configuration read anew: its services and routes, where the file is what they come from. */
+  async reload(options: GatewayOptions): Promise<void> {
+    refuseUnsupported(options);
+    await this.#stores?.reloadRegistry(options);
+  }
+
+  beginClosing(): void {
+    this.#closing = true;
+  }
+
+  stopAccepting(): void {
+    this.#closing = true;
+    for (const listener of this.#parts?.listeners ?? []) listener.stopAccepting();
+  }
+
+  async drain(graceMs: number): Promise<number> {
+    const untilMs = this.#clock.monotonic() + graceMs;
+    const { listeners, tunnels } = this.parts;
+    for (;;) {
+      for (const listener of listeners) listener.closeIdle();
+      const running = listeners.reduce((sum, listener) => sum + listener.inFlight, 0) - tunnels.size;
+      if (running <= 0 || this.#clock.monotonic() >= untilMs) return Math.max(0, running);
+      await new Promise<void>((resolve) => this.#clock.after(DRAIN_LOOK_MS, resolve));
+    }
+  }
+
+  async stop(): Promise<void> {
+    this.#closing = true;
+    for (const part of this.#started.splice(0).reverse()) await part.stop();
+  }
+
+  async #start(): Promise<void> {
+    const { options } = { options: this.#options };
+    const stores = await this.#openStores();
+    this.#stores = stores;
+
+    const health = new HealthRegistry({
+      suspicion: options.health.suspicion,
+      clock: this.#clock,
+      logger: this.#logger,
+      metrics: this.metrics,
+    });
+    const checker = new HealthChecker({ registry: health, clock: this.#clock, logger: this.#logger, options: options.health });
+    const shared = options.store.postgres && stores.redis ? new RedisBindingCache(stores.redis, options.cache.redisTtlMs, this.#logger, this.#clock) : null;
+    const bindings = new BindingService({
+      store: stores.bindings,
+      shared,
+      ttlMs: options.cache.ttlMs,
+      staleIfErrorMs: options.cache.staleIfErrorMs,
+      maxEntries: options.cache.maxEntries,
+      clock: this.#clock,
+      logger: this.#logger,
+      metrics: this.metrics,
+    });
+    const tokens = await this.#makeTokens(stores);
+    const placement = new Placement({ health, counts: stores.bindings, clock: this.#clock, logger: this.#logger });
+    const balancer = new StatelessBalancer(health);
+    const unfinished = new UnfinishedLogins({ clock: this.#clock, logger: this.#logger, keepMs: options.identity.tokenTtlMs });
+    const tunnels = new Tunnels(bindings);
+    const connections = new Connections({ connectMs: options.timeouts.connectMs, connectionsPerNode: options.limits.connectionsPerNode });
+    const forwarder = this.#makeForwarder(connections, checker);
+    const upgrader = this.#makeUpgrader(connections, checker, tunnels);
+    const stages = this.#makeStages({ bindings, tokens, health, checker, placement, balancer, unfinished });
+    const plain = buildPipeline({ ...stages, forward: (context) => forwarder.forward(context) });
+    const upgrade = buildPipeline({ ...stages, forward: (context) => upgrader.forward(context) });
+    const listeners = options.listen.map((listen) => this.#makeListener(listen, plain, upgrade));
+    this.#parts = { bindings, tokens, tunnels, forwarder, listeners };
+
+    bindings.onChange((change) => tunnels.changed(change));
+    this.registry.subscribe((snapshot) => {
+      placement.update(snapshot);
+      balancer.update(snapshot);
+      connections.retain(snapshot);
+      checker.update(snapshot);
+    });
+    this.#describeRegistry();
+
+    this.#started.push(unfinished, connections, { stop: () => tunnels.closeAll(CLOSE_GOING_AWAY) });
+    this.#run(forwarder);
+    this.#run(checker);
+    this.#listenForChanges(bindings, shared);
+    await stores.startRegistry();
+    await this.#startAdmin();
+    for (const listener of listeners) {
+      await listener.start();
+      this.#started.push({ stop: () => stopListener(listener) });
+    }
+    this.#logger.info('listening', {
+      on: listeners.map((listener) => `${listener.scheme}://${hostOf(listener.address)}`),
+      admin: this.#admin ? `http://${hostOf(this.#admin)}` : undefined,
+      stores: stores.description,
+      services: this.registry.snapshot?.services.size ?? 0,
+    });
+  }
+
+  async #openStores(): Promise<Stores> {
+    const { postgres, redis } = this.#options.store;
+    return postgres ? this.#openPostgres(postgres, redis) : this.#openJournal(redis);
+  }
+
+  async #openJournal(redis: RedisOptions | null): Promise<Stores> {
+    const { dataDir } = this.#options.store;
+    const journal = await Journal.open(dataDir, { clock: this.#clock, logger: this.#logger });
+    this.#started.push(journal);
+    const bindings = new JournalBindings(journal);
+    const tokens = new JournalTokenStore({ journal, clock: this.#clock });
+    this.#run(tokens);
+    const { registryDefinition } = this.#options;
+    const registry = new FileRegistry({
+      journal,
+      bindings,
+      target: this.registry,
+      definition: registryDefinition,
+      fileHash: definitionHash(registryDefinition),
+      clock: this.#clock,
+      logger: this.#logger,
+    });
+    // With the embedded store the journal is the truth for tokens; a Redis may still serve resolvers.
+    return {
+      bindings,
+      tokens: [tokens],
+      redis: redis ? await this.#openRedis(redis, 'gateway') : null,
+      description: `embedded (${dataDir})${redis ? ' + Redis' : ''}`,
+      startRegistry: async () => {
+        await registry.start();
+        this.#started.push(registry);
+      },
+      reloadRegistry: async (options) => {
+        await registry.apply(options.registryDefinition, definitionHash(options.registryDefinition));
+      },
+    };
+  }
+
+  async #openPostgres(options: PostgresOptions, redisOptions: RedisOptions | null): Promise<Stores> {
+    const postgres = new PostgresStore(options, this.#logger, this.#clock, this.metrics);
+    this.#run(postgres);
+    const redis = redisOptions ? await this.#openRedis(redisOptions, 'gateway') : null;
+    const inPostgres = new PostgresTokenStore({ postgres, logger: this.#logger, clock: this.#clock });
+    this.#run(inPostgres);
+    const registry = new PostgresRegistry({
+      postgres,
+      target: this.registry,
+      seed: this.#options.registryDefinition,
+      checks: storedChecks,
+      lastGood: new LastGoodFile(this.#options.store.dataDir),
+      pollIntervalMs: this.#options.registry.pollIntervalMs,
+      clock: this.#clock,
+      logger: this.#logger,
+      metrics: this.metrics,
+      prepare: () => (options.migrate ? migrate(postgres) : verifySchema(postgres)),
+    });
+    this.#onRegistryChange = () => void registry.reload();
+    return {
+      bindings: new PostgresBindings(postgres, this.#clock),
+      // Redis answers first; PostgreSQL has every token too, so that losing Redis does not lose logins.
+      tokens: redis ? [new RedisTokenStore(redis), inPostgres] : [inPostgres],
+      redis,
+      description: redis ? 'PostgreSQL + Redis' : 'PostgreSQL',
+      startRegistry: async () => {
+        this.#started.push(registry);
+        await registry.start();
+      },
+      // The database is the truth: the file has only seeded it.
+      reloadRegistry: async () => {
+        await registry.reload();
+      },
+    };
+  }
+
+  #onRegistryChange: () => void = () => undefined;
+
+  async #openRedis(options: RedisOptions, label: string): Promise<RedisStore> {
+    const redis = new RedisStore(options, this.#logger, this.#clock, label);
+    this.#started.push(redis);
+    await redis.start();
+    return redis;
+  }
+
+  async #makeTokens(stores: Stores): Promise<TokenService> {
+    const { identity, cache } = this.#options;
+    const resolvers: TokenResolver[] = [];
+    for (const resolver of identity.resolvers) resolvers.push(await this.#makeResolver(resolver, stores.redis));
+    return new TokenService({
+      stores: stores.tokens,
+      resolvers,
+      tokenTtlMs: identity.tokenTtlMs,
+      staleIfErrorMs: cache.staleIfErrorMs,
+      maxEntries: cache.maxEntries,
+      clock: this.#clock,
+      logger: this.#logger,
+      metrics: this.metrics,
+    });
+  }
+
+  async #makeResolver(options: ResolverOptions, shared: RedisStore | null): Promise<TokenResolver> {
+    if (options.type === 'jwt') return new JwtResolver(options, this.#clock);
+    const redis = options.redis ? await this.#openRedis(options.redis, options.type) : shared;
+    if (!redis) throw new OperatorError(`identity.resolvers: ${options.type} has no Redis to ask`);
+    return options.type === 'saToken'
+      ? new SaTokenResolver(options, redis, this.#clock, this.#logger)
+      : new RedisSessionResolver(options, redis, this.#clock, this.#logger);
+  }
+
+  #makeForwarder(connections: Connections, health: HealthChecker): Forwarder {
+    const { timeouts, limits, via } = this.#options;
+    return new Forwarder({
+      connections,
+      health,
+      via,
+      closing: () => this.#closing,
+      responseMs: timeouts.responseMs,
+      idleMs: timeouts.idleMs,
+      bodyBytes: limits.bodyBytes,
+      connectionsPerNode: limits.connectionsPerNode,
+      clock: this.#clock,
+    });
+  }
+
+  #makeUpgrader(connections: Connections, health: HealthChecker, tunnels: Tunnels): Upgrader {
+    const { timeouts, limits, via } = this.#options;
+    return new Upgrader({
+      connections,
+      health,
+      tunnels,
+      via,
+      responseMs: timeouts.responseMs,
+      idleMs: timeouts.idleMs,
+      connectionsPerNode: limits.connectionsPerNode,
+    });
+  }
+
+  #makeListener(listen: ListenOptions, plain: Handler, upgrade: Handler): PublicListener {
+    const { timeouts, limits } = this.#options;
+    return new PublicListener({
+      listen,
+      plain,
+      upgrade,
+      headerBytes: limits.headerBytes,
+      requestHeadMs: timeouts.requestHeadMs,
+      keepAliveMs: timeouts.keepAliveMs,
+      clock: this.#clock,
+      metrics: this.metrics,
+    });
+  }
+
+  #makeStages(parts: {
+    bindings: BindingService;
+    tokens: TokenService;
+    health: HealthRegistry;
+    checker: HealthChecker;
+    placement: Placement;
+    balancer: StatelessBalancer;
+    unfinished: UnfinishedLogins;
+  }): Omit<Stages, 'forward'> {
+    const { identity, log, limits, allow, trustedProxies } = this.#options;
+    const common = { clock: this.#clock, logger: this.#logger, metrics: this.metrics };
+    const source = identity.token;
+    const { bindings, tokens, placement, health, checker } = parts;
+    return {
+      requestId: requestId(),
+      accessLog: accessLog({ ...common, enabled: log.access, maskTarget: (target) => maskQueryToken(target, source) }),
+      errorBoundary: errorBoundary({ ...common, extraHeaders: (context) => context.corsHeaders ?? [] }),
+      ipAllow: ipAllow(new AddressList(allow), new AddressList(trustedProxies)),
+      cors: cors(this.#options.cors.enabled ? new CorsPolicy(this.#options.cors) : null),
+      match: match(this.registry),
+      loginRequest: loginRequest(limits),
+      stickyRoute: stickyRoute({
+        tokens,
+        bindings,
+        health: {
+          isUsable: (healthKey) => health.isUsable(healthKey),
+          probeNow: (node) => checker.probeNow(node),
+        },
+        placement,
+        candidates: new LoginCandidates((node) => placement.release(node)),
+        extractToken: (context) => extractToken(context.request, source),
+        rejectUnknownTokens: identity.unknownToken === 'reject',
+        clock: this.#clock,
+      }),
+      balance: balance(parts.balancer),
+      loginResponse: loginResponse({ ...common, ...limits, bindings, tokens, unfinished: parts.unfinished }),
+    };
+  }
+
+  /** NOTIFY and the Redis channel say what to forget; a gap in either makes everything cached stale. */
+  #listenForChanges(bindings: BindingService, shared: RedisBindingCache | null): void {
+    const lost = () => {
+      bindings.expireAll();
+      this.parts.tunnels.recheckAll();
+    };
+    const { postgres } = this.#options.store;
+    if (postgres) {
+      this.#run(
+        new PostgresListener({
+          postgres,
+          channels: [REGISTRY_CHANNEL, BINDINGS_CHANNEL],
+          onMessage: (channel, payload) => {
+            if (channel === REGISTRY_CHANNEL) this.#onRegistryChange();
+            else {
+              const change = readBindingNotification(payload);
+              if (change) bindings.changedElsewhere(change);
+              else lost();
+            }
+          },
+          onReconnect: () => {
+            lost();
+            this.#onRegistryChange();
+          },
+          logger: this.#logger,
+          clock: this.#clock,
+        }),
+      );
+    }
+    shared?.listen((change) => bindings.drop(change), lost);
+  }
+
+  async #startAdmin(): Promise<void> {
+    const { listen, allow } = this.#options.admin;
+    if (!listen) return;
+    const admin = new AdminServer({
+      listen,
+      allow,
+      metrics: this.metrics,
+      notReady: () => {
+        if (this.#closing) return 'the gateway is shutting down';
+        return this.registry.snapshot ? null : 'the services have not been loaded yet';
+      },
+    });
+    this.#admin = await admin.start();
+    this.#started.push(admin);
+  }
+
+  #describeRegistry(): void {
+    this.metrics.gauge('gateway_snapshot_age_seconds', 'Since the registry was last read from its source', {}, () => {
+      const { snapshot } = this.registry;
+      return snapshot ? (this.#clock.now() - snapshot.loadedAtMs) / 1000 : -1;
+    });
+    this.metrics.gauge('gateway_snapshot_stale', '1 = the registry is the last good one, not read from its source', {}, () =>
+      this.registry.snapshot?.stale ? 1 : 0,
+    );
+  }
+
+  #run(part: { start(): void; stop(): void | Promise<void> }): void {
+    part.start();
+    this.#started.push(part);
+  }
+}
+
+/** How often a gateway that is winding down looks whether it is done. */
+const DRAIN_LOOK_MS = 50;
+
+function stopListener(listener: PublicListener): void {
+  listener.stopAccepting();
+  listener.closeAll();
+}
+
+function hostOf({ address, port, family }: AddressInfo): string {
+  return `${family === 'IPv6' ? `[${address}]` : address}:${port}`;
+}
+
+/** What the configuration may say already, but this version does not do. */
+function refuseUnsupported(options: GatewayOptions): void {
+  if (options.workers !== 1) throw new OperatorError('workers: this version runs one process; set workers: 1');
+  if (options.registryDefinition.routes.length > 0) {
+    throw new OperatorError('routes: this version has no canary routes; remove them from the file');
+  }
+}

@@ -1,0 +1,213 @@
+/**
+ * One public address: accepts connections, turns requests and upgrades into contexts for the pipeline, and answers
+ * what the HTTP parser refuses. What happens to a request is not decided here.
+ */
+import * as fs from 'node:fs';
+import * as http from 'node:http';
+import * as https from 'node:https';
+import type { AddressInfo, Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
+import type { ListenOptions } from '../config/options.ts';
+import { type Handler, RequestContext } from '../context.ts';
+import { type ErrorCode, GatewayError, OperatorError, STATUS_OF } from '../errors.ts';
+import type { Metrics } from '../observe/metrics.ts';
+import { checkFraming } from '../proxy/framing.ts';
+import type { Clock } from '../support/clock.ts';
+
+export interface PublicListenerOptions {
+  readonly listen: ListenOptions;
+  readonly plain: Handler;
+  readonly upgrade: Handler;
+  readonly headerBytes: number;
+  readonly requestHeadMs: number;
+  readonly keepAliveMs: number;
+  readonly clock: Clock;
+  readonly metrics: Metrics;
+}
+
+/** How long a refused connection is kept half open, so that its answer is not lost in a reset. */
+const REFUSED_LINGER_MS = 1_000;
+/** How often Node looks for heads that take too long. */
+const HEAD_CHECK_MS = 500;
+
+const CONTEXT = Symbol('context');
+interface Tagged {
+  [CONTEXT]?: RequestContext;
+}
+
+export class PublicListener {
+  readonly #options: PublicListenerOptions;
+  readonly #server: http.Server;
+  #started = false;
+  /** Requests and upgrades being answered. */
+  inFlight = 0;
+
+  constructor(options: PublicListenerOptions) {
+    this.#options = options;
+    this.#server = this.#createServer();
+    this.#server.on('request', (request, response) => this.#handle(request, response));
+    this.#server.on('checkContinue', (request, response) => this.#handle(request, response));
+    this.#server.on('checkExpectation', (request, response) => this.#handle(request, response));
+    this.#server.on('upgrade', (request, socket, head) => this.#handleUpgrade(request, socket, head));
+    this.#server.on('connect', (_request, socket) => refuse(socket, 'bad_request', 'this gateway opens no tunnels by CONNECT'));
+    this.#server.on('clientError', (error, socket) => this.#refuseUnparsed(error, socket));
+  }
+
+  /** Rejects with OperatorError when the address cannot be taken. */
+  async start(): Promise<AddressInfo> {
+    const { host, port } = this.#options.listen;
+    await new Promise<void>((resolve, reject) => {
+      const failed = (error: NodeJS.ErrnoException) => reject(new OperatorError(explainListen(error, host, port)));
+      this.#server.once('error', failed);
+      this.#server.listen({ host, port }, () => {
+        this.#server.off('error', failed);
+        this.#started = true;
+        resolve();
+      });
+    });
+    return this.address;
+  }
+
+  get address(): AddressInfo {
+    return this.#server.address() as AddressInfo;
+  }
+
+  get scheme(): 'http' | 'https' {
+    return this.#options.listen.tls ? 'https' : 'http';
+  }
+
+  /** Takes no more connections; idle ones are closed, busy ones stay. Idempotent. */
+  stopAccepting(): void {
+    if (!this.#started) return;
+    this.#started = false;
+    this.#server.close();
+  }
+
+  closeIdle(): void {
+    this.#server.closeIdleConnections();
+  }
+
+  /** Ends every connection. */
+  closeAll(): void {
+    this.#server.closeAllConnections();
+  }
+
+  #createServer(): http.Server {
+    const { listen, headerBytes, requestHeadMs, keepAliveMs } = this.#options;
+    const options: http.ServerOptions = {
+      maxHeaderSize: headerBytes,
+      headersTimeout: requestHeadMs,
+      // Bodies may take as long as they flow: silence in them is watched by the forward stage.
+      requestTimeout: 0,
+      keepAliveTimeout: keepAliveMs,
+      connectionsCheckingInterval: HEAD_CHECK_MS,
+      noDelay: true,
+      keepAlive: true,
+    };
+    if (!listen.tls) return http.createServer(options);
+    return https.createServer({ ...options, ...readTls(listen.tls), ALPNProtocols: ['http/1.1'] });
+  }
+
+  #handle(request: http.IncomingMessage, response: http.ServerResponse): void {
+    const socket = request.socket as Tagged;
+    // What was parsed behind a request of doubtful framing may be part of its body: it is no request.
+    if (socket[CONTEXT] && socket[CONTEXT].framingFault !== null) return;
+    const context = new RequestContext(request, response, null, this.#options.clock.monotonic());
+    socket[CONTEXT] = context;
+    context.framingFault = checkFraming(request);
+    if (context.framingFault !== null) response.shouldKeepAlive = false;
+    this.#count(response);
+    void this.#options.plain(context);
+  }
+
+  #handleUpgrade(request: http.IncomingMessage, socket: Duplex, head: Buffer): void {
+    // The parser has let go of the socket and of its errors; 'close' follows each of them.
+    socket.on('error', ignoreBecauseCloseFollows);
+    const response = new http.ServerResponse(request);
+    response.shouldKeepAlive = false;
+    response.assignSocket(socket as Socket);
+    response.on('finish', () => socket.end());
+    const context = new RequestContext(request, response, { socket, head }, this.#options.clock.monotonic());
+    context.framingFault = checkFraming(request);
+    this.#count(socket);
+    void this.#options.upgrade(context);
+  }
+
+  #count(end: { once(event: 'close', listener: () => void): unknown }): void {
+    this.inFlight += 1;
+    end.once('close', this.#countDown);
+  }
+
+  readonly #countDown = (): void => {
+    this.inFlight -= 1;
+  };
+
+  #refuseUnparsed(error: NodeJS.ErrnoException, socket: Duplex): void {
+    if (socket.destroyed || !socket.writable || error.code === 'ECONNRESET') {
+      socket.destroy();
+      return;
+    }
+    const [code, message] = explainUnparsed(error);
+    this.#options.metrics
+      .counter('gateway_refusals_total', 'Requests answered with an error', { error: code })
+      .inc();
+    const context = (socket as Tagged)[CONTEXT];
+    if (!context || context.response.closed) {
+      refuse(socket, code, message);
+    } else if (context.request.complete) {
+      // The fault is in what follows a request that is still being answered: its answer goes first.
+      context.response.once('close', () => refuse(socket, code, message));
+    } else {
+      // The fault is in the body of a request under way: no more of it will come.
+      context.response.shouldKeepAlive = false;
+      context.response.once('finish', () => socket.end());
+      context.fail(new GatewayError(code, message, { cause: error }));
+      context.request.destroy();
+    }
+  }
+}
+
+function ignoreBecauseCloseFollows(): void {
+  // Every stage that cares listens to 'close'.
+}
+
+function readTls(files: { cert: string; key: string }): { cert: Buffer; key: Buffer } {
+  try {
+    return { cert: fs.readFileSync(files.cert), key: fs.readFileSync(files.key) };
+  } catch (error) {
+    throw new OperatorError(`the TLS files of a listener cannot be read: ${(error as Error).message}`);
+  }
+}
+
+function explainListen(error: NodeJS.ErrnoException, host: string, port: number): string {
+  const place = `${host}:${port}`;
+  if (error.code === 'EADDRINUSE') return `cannot listen on ${place}: another program listens there already`;
+  if (error.code === 'EACCES') return `cannot listen on ${place}: this user may not take that port (below 1024 needs CAP_NET_BIND_SERVICE)`;
+  if (error.code === 'EADDRNOTAVAIL') return `cannot listen on ${place}: this machine has no such address`;
+  return `cannot listen on ${place}: ${error.message}`;
+}
+
+function explainUnparsed(error: NodeJS.ErrnoException): [ErrorCode, string] {
+  if (error.code === 'HPE_HEADER_OVERFLOW') return ['header_too_large', 'the request head is larger than this gateway reads'];
+  if (error.code === 'ERR_HTTP_REQUEST_TIMEOUT') return ['request_timeout', 'the request head did not come in time'];
+  return ['bad_request', 'this is not a request that can be understood in one way only'];
+}
+
+/** Answers on a bare socket and closes it. */
+function refuse(socket: Duplex, code: ErrorCode, message: string): void {
+  if (!socket.writable) {
+    socket.destroy();
+    return;
+  }
+  const status = STATUS_OF[code];
+  const body = JSON.stringify({ code: status, error: code, message });
+  socket.end(
+    `HTTP/1.1 ${status} ${http.STATUS_CODES[status]}\r\nContent-Type: application/json; charset=utf-8\r\n` +
+      `Content-Length: ${Buffer.byteLength(body)}\r\nConnection: close\r\n\r\n${body}`,
+  );
+  // What the client still sends is dropped, or the kernel would reset the connection under the answer.
+  socket.resume();
+  const timer = setTimeout(() => socket.destroy(), REFUSED_LINGER_MS);
+  timer.unref();
+  socket.once('close', () => clearTimeout(timer));
+}
