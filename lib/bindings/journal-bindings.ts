@@ -8,7 +8,7 @@ import type { Binding } from '../model.ts';
 import { normalizeUsername } from '../support/username.ts';
 import type { BindingKey, BindingPage, BindingQuery, BindingStore, BindResult } from './binding-store.ts';
 import type { BindingRow, RowValues, ServiceBindings } from './binding-table.ts';
-import type { Journal } from './journal.ts';
+import type { Change, Journal } from './journal.ts';
 import type { Operation, PutBinding } from './journal-record.ts';
 
 const DEFAULT_LIMIT = 100;
@@ -23,12 +23,6 @@ export interface NewBinding {
   readonly nodeId: string;
 }
 
-/** What a change does: nothing to write (`operations` empty) or the operations that make `result` true. */
-interface Change<T> {
-  readonly operations: readonly Operation[];
-  readonly result: T;
-}
-
 export class JournalBindings implements BindingStore {
   readonly #journal: Journal;
 
@@ -37,11 +31,11 @@ export class JournalBindings implements BindingStore {
   }
 
   findByUserId(serviceId: string, userId: string): Promise<Binding | undefined> {
-    return this.#read([idKey(serviceId, userId)], serviceId, (service) => service.byUserId(userId));
+    return this.#read(idKey(serviceId, userId), serviceId, (service) => service.byUserId(userId));
   }
 
   findByUsername(serviceId: string, username: string): Promise<Binding | undefined> {
-    return this.#read([nameKey(serviceId, username)], serviceId, (service) => service.byUsername(username));
+    return this.#read(nameKey(serviceId, username), serviceId, (service) => service.byUsername(username));
   }
 
   async bindIfAbsent(
@@ -51,7 +45,7 @@ export class JournalBindings implements BindingStore {
     nodeId: string,
   ): Promise<BindResult> {
     const service = this.#journal.bindings.service(serviceId);
-    return this.#change(
+    return this.#journal.change(
       () => rowKeys(serviceId, userId, username, [service.byUserId(userId), named(service, username)]),
       () => this.#bind(service, userId, username, nodeId),
     );
@@ -90,7 +84,7 @@ export class JournalBindings implements BindingStore {
    */
   async insertAbsent(serviceId: string, rows: readonly NewBinding[]): Promise<number> {
     const service = this.#journal.bindings.service(serviceId);
-    return this.#change(
+    return this.#journal.change(
       () => rows.flatMap(({ userId, username }) => rowKeys(serviceId, userId, username, [])),
       () => {
         const taken = new Set<string>();
@@ -135,19 +129,16 @@ export class JournalBindings implements BindingStore {
     }
   }
 
-  /** Waits for writes in flight to these keys, then reads: what is shown is on disk. */
-  async #read(
-    keys: readonly string[],
+  #read(
+    key: string,
     serviceId: string,
     find: (service: ServiceBindings) => BindingRow | undefined,
   ): Promise<Binding | undefined> {
-    for (let pending = this.#journal.pendingOf(keys); pending; pending = this.#journal.pendingOf(keys)) {
-      // After a failed write the memory is as before, and that is the answer.
-      await Promise.allSettled([pending]);
-    }
-    const service = this.#journal.bindings.find(serviceId);
-    const row = service && find(service);
-    return row && toBinding(serviceId, row);
+    return this.#journal.read([key], () => {
+      const service = this.#journal.bindings.find(serviceId);
+      const row = service && find(service);
+      return row && toBinding(serviceId, row);
+    });
   }
 
   #changeRow<T>(
@@ -156,25 +147,10 @@ export class JournalBindings implements BindingStore {
     decide: (row: BindingRow | undefined) => Change<T>,
   ): Promise<T> {
     const { serviceId } = service;
-    return this.#change(
+    return this.#journal.change(
       () => rowKeys(serviceId, userId, null, [service.byUserId(userId)]),
       () => decide(service.byUserId(userId)),
     );
-  }
-
-  /**
-   * Decides and applies in one tick, once nothing that the decision rests on is in flight. The losers of a race
-   * wait here for the winner's write, and fail with it.
-   */
-  async #change<T>(keysOf: () => readonly string[], decide: () => Change<T>): Promise<T> {
-    let keys = keysOf();
-    for (let pending = this.#journal.pendingOf(keys); pending; pending = this.#journal.pendingOf(keys)) {
-      await pending;
-      keys = keysOf();
-    }
-    const { operations, result } = decide();
-    if (operations.length > 0) await this.#journal.commit(operations, keys);
-    return result;
   }
 
   /** The table in binding-store.ts. */

@@ -4,7 +4,7 @@
  * they mean: who gets which node is decided in journal-bindings.ts.
  *
  * An operation changes the memory at once, which decides races, and is acknowledged when the line that holds it is on
- * disk. Until then its keys are pending: whoever reads or writes one of them waits (`pendingOf`). So no two commits in
+ * disk. Until then its keys are pending: whoever reads or changes one of them waits. So no two commits in
  * flight touch the same key, and one that fails can be taken back by itself.
  */
 import { join } from 'node:path';
@@ -13,7 +13,6 @@ import { describeError, type Logger } from '../observe/log.ts';
 import { StoreUnavailable } from '../stores/store-unavailable.ts';
 import type { Clock } from '../support/clock.ts';
 import {
-  errorCode,
   type FileSystem,
   nodeFileSystem,
   type OpenFile,
@@ -21,13 +20,17 @@ import {
   writeFully,
 } from '../support/durable-file.ts';
 import type { BindingTable } from './binding-table.ts';
+import {
+  COMPACTION_FILE,
+  folderError,
+  JOURNAL_FILE,
+  type OpenedJournal,
+  openJournal,
+} from './journal-folder.ts';
 import { type FolderLock, lockFolder } from './journal-lock.ts';
 import { encodeLine, HEADER_LINE, type Operation, type RegistryDocument } from './journal-record.ts';
-import { replayJournal } from './journal-replay.ts';
-import { JournalState, type TokenEntry } from './journal-state.ts';
+import type { JournalState, TokenEntry } from './journal-state.ts';
 
-export const JOURNAL_FILE = 'gateway.journal';
-export const COMPACTION_FILE = 'gateway.journal.compacting';
 const REGISTRY_KEY = 'registry';
 /** Operations written between two turns of the event loop; a few milliseconds. */
 const SLICE_OPERATIONS = 1_000;
@@ -40,6 +43,12 @@ export interface JournalOptions {
   readonly fileSystem?: FileSystem;
   /** A smaller file is not compacted; bytes, default 1 MiB. */
   readonly compactAboveBytes?: number;
+}
+
+/** What a decision comes to: nothing to write (`operations` empty), or the operations that make `result` true. */
+export interface Change<T> {
+  readonly operations: readonly Operation[];
+  readonly result: T;
 }
 
 interface Commit {
@@ -107,7 +116,8 @@ export class Journal {
       await fileSystem.mkdir(dataDir, { recursive: true, mode: 0o700 });
       const lock = await lockFolder(dataDir, fileSystem);
       try {
-        const journal = await openLocked(dataDir, fileSystem, lock, options);
+        const opened = await openJournal(dataDir, fileSystem, options);
+        const journal = new Journal(dataDir, lock, opened, options);
         journal.#compactIfWorthIt();
         return journal;
       } catch (error) {
@@ -120,11 +130,8 @@ export class Journal {
     }
   }
 
-  constructor(
-    dataDir: string,
-    opened: { lock: FolderLock; state: JournalState; file: OpenFile; size: number; operations: number },
-    options: JournalOptions,
-  ) {
+  /** For `open`, which has the lock and has read the file. */
+  constructor(dataDir: string, lock: FolderLock, opened: OpenedJournal, options: JournalOptions) {
     this.#dataDir = dataDir;
     this.#path = join(dataDir, JOURNAL_FILE);
     this.#clock = options.clock;
@@ -132,7 +139,7 @@ export class Journal {
     this.#fileSystem = options.fileSystem ?? nodeFileSystem;
     this.#compactAboveBytes = options.compactAboveBytes ?? 1_048_576;
     this.#nextCompactionBytes = this.#compactAboveBytes;
-    this.#lock = opened.lock;
+    this.#lock = lock;
     this.#state = opened.state;
     this.#file = opened.file;
     this.#size = opened.size;
@@ -157,21 +164,43 @@ export class Journal {
     return { bytes: this.#size, operations: this.#operations, live: this.#state.live };
   }
 
-  async writeRegistry(document: RegistryDocument): Promise<void> {
-    for (let pending = this.pendingOf([REGISTRY_KEY]); pending; pending = this.pendingOf([REGISTRY_KEY])) {
-      // Whether the earlier one failed is the business of its caller.
-      await Promise.allSettled([pending]);
-    }
-    await this.commit([['r', document]], [REGISTRY_KEY]);
+  /** Durable when it resolves; rejects with StoreUnavailable. */
+  writeRegistry(document: RegistryDocument): Promise<void> {
+    return this.change(
+      () => [REGISTRY_KEY],
+      () => ({ operations: [['r', document]], result: undefined }),
+    );
   }
 
-  /** The commit in flight that touches one of the keys. It settles after the memory shows its outcome. */
-  pendingOf(keys: readonly string[]): Promise<void> | undefined {
-    for (const key of keys) {
-      const pending = this.#pending.get(key);
-      if (pending) return pending;
+  /** True = a commit in flight touches the key. */
+  isPending(key: string): boolean {
+    return this.#pending.has(key);
+  }
+
+  /** Reads once nothing in flight touches the keys: what is shown is on disk. */
+  async read<T>(keys: readonly string[], look: () => T): Promise<T> {
+    for (let pending = this.#pendingOf(keys); pending; pending = this.#pendingOf(keys)) {
+      // After a failed write the memory is as before, and that is the answer.
+      await Promise.allSettled([pending]);
     }
-    return undefined;
+    return look();
+  }
+
+  /**
+   * Decides and applies in one tick, once nothing in flight touches the keys; resolves when that is durable, all or
+   * none. `keysOf` is asked again after each wait, and names everything that the decision reads or changes. The
+   * losers of a race wait here for the winner's write and fail with it: StoreUnavailable, the memory as before.
+   */
+  async change<T>(keysOf: () => readonly string[], decide: () => Change<T>): Promise<T> {
+    let keys = keysOf();
+    for (let pending = this.#pendingOf(keys); pending; pending = this.#pendingOf(keys)) {
+      await pending;
+      keys = keysOf();
+    }
+    // No await from here to the commit: another change of the same keys would slip in between.
+    const { operations, result } = decide();
+    if (operations.length > 0) await this.#commit(operations, keys);
+    return result;
   }
 
   /** Resolves when everything committed before the call has been settled, whatever the outcome. */
@@ -179,11 +208,16 @@ export class Journal {
     await Promise.allSettled(this.#pending.values());
   }
 
-  /**
-   * Applies the operations to the memory now and resolves when they are durable, all or none. Rejects with
-   * StoreUnavailable when they could not be written; the memory is then as before. No key may be pending.
-   */
-  commit(operations: readonly Operation[], keys: readonly string[]): Promise<void> {
+  #pendingOf(keys: readonly string[]): Promise<void> | undefined {
+    for (const key of keys) {
+      const pending = this.#pending.get(key);
+      if (pending) return pending;
+    }
+    return undefined;
+  }
+
+  /** Applies the operations to the memory now and resolves when they are durable. No key may be pending. */
+  #commit(operations: readonly Operation[], keys: readonly string[]): Promise<void> {
     if (this.#stopped)
       return Promise.reject(new StoreUnavailable('journal', new Error('the journal is closed')));
     const json = operations.map((operation) => JSON.stringify(operation));
@@ -408,68 +442,6 @@ export class Journal {
   }
 }
 
-async function openLocked(
-  dataDir: string,
-  fileSystem: FileSystem,
-  lock: FolderLock,
-  options: JournalOptions,
-): Promise<Journal> {
-  const path = join(dataDir, JOURNAL_FILE);
-  await removeIfThere(join(dataDir, COMPACTION_FILE), fileSystem);
-  const file = await openOrCreate(dataDir, path, fileSystem);
-  try {
-    const state = new JournalState();
-    const replayed = await replayJournal(file, path, state, options.clock.now());
-    if (replayed.tornBytes > 0) {
-      options.logger.warn('journal_torn_tail_dropped', {
-        path,
-        line: replayed.lines + 1,
-        bytes: replayed.tornBytes,
-      });
-      await file.truncate(replayed.size);
-    }
-    // A killed process may have left lines and a rename in the kernel's memory only; from here on they are relied on.
-    await file.datasync();
-    await syncFolder(fileSystem, dataDir);
-    return new Journal(
-      dataDir,
-      { lock, state, file, size: replayed.size, operations: replayed.operations },
-      options,
-    );
-  } catch (error) {
-    await file.close();
-    throw error;
-  }
-}
-
-async function openOrCreate(dataDir: string, path: string, fileSystem: FileSystem): Promise<OpenFile> {
-  try {
-    return await fileSystem.open(path, 'r+');
-  } catch (error) {
-    if (errorCode(error) !== 'ENOENT') throw error;
-  }
-  // Made under another name, so that there is never a journal without its first line.
-  const temporary = join(dataDir, COMPACTION_FILE);
-  const file = await fileSystem.open(temporary, 'w+', 0o600);
-  try {
-    await writeFully(file, Buffer.from(HEADER_LINE), 0);
-    await file.datasync();
-    await fileSystem.rename(temporary, path);
-    return file;
-  } catch (error) {
-    await file.close();
-    throw error;
-  }
-}
-
-async function removeIfThere(path: string, fileSystem: FileSystem): Promise<void> {
-  try {
-    await fileSystem.unlink(path);
-  } catch (error) {
-    if (errorCode(error) !== 'ENOENT') throw error;
-  }
-}
-
 function* compactedSlices(state: JournalState, nowMs: number): Generator<{ bytes: Buffer; count: number }> {
   yield { bytes: Buffer.from(HEADER_LINE), count: 0 };
   for (const slice of state.slices(SLICE_OPERATIONS, nowMs)) {
@@ -502,21 +474,4 @@ function withResolvers(): { promise: Promise<void>; resolve: () => void; reject:
     reject = onReject;
   });
   return { promise, resolve, reject };
-}
-
-const FIXES: Readonly<Record<string, string>> = {
-  EACCES: "give the gateway's user the right to read and write it, or set another store.dataDir",
-  EPERM: "give the gateway's user the right to read and write it, or set another store.dataDir",
-  EROFS: 'the file system is read-only: set another store.dataDir',
-  ENOSPC: 'the disk is full: make room, or set another store.dataDir',
-  EDQUOT: 'the disk quota is used up: make room, or set another store.dataDir',
-  ENOTDIR: 'it must be a folder: set another store.dataDir',
-  EEXIST: 'it must be a folder: set another store.dataDir',
-};
-
-function folderError(dataDir: string, error: unknown): OperatorError {
-  const fix = FIXES[errorCode(error) ?? ''] ?? 'look at the disk, or set another store.dataDir';
-  return new OperatorError(`cannot use the data folder ${dataDir}: ${describeError(error)}; ${fix}`, {
-    cause: error,
-  });
 }

@@ -80,6 +80,14 @@ export class Field {
     return value;
   }
 
+  /** Text that no message may repeat. */
+  secret(): string {
+    const { value } = this;
+    if (value === undefined || typeof value === 'string') return value ?? '';
+    this.fail('must be text: quote it');
+    return '';
+  }
+
   /** Text with at least one character. */
   filled(fallback: string): string {
     const text = this.text(fallback);

@@ -320,7 +320,7 @@ function checkAdmin(field: Field, resolvePath: ResolvePath): GatewayOptions['adm
 function checkAdminToken(field: Field): AdminToken {
   const object = field.object(FILE_KEYS.adminToken);
   const token = object.field('token');
-  const text = token.text('');
+  const text = token.secret();
   if (token.absent) token.fail('is missing');
   else if (text.length < MIN_ADMIN_TOKEN) token.fail(`must have at least ${MIN_ADMIN_TOKEN} characters`);
   const role = object.field('role');

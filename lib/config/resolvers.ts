@@ -82,7 +82,7 @@ function checkJwt(field: Field, context: ResolverContext): JwtResolverOptions {
   if (sources.length !== 1) {
     object.fail(sources.length === 0 ? 'needs secret, publicKey or jwksFile' : `has ${sources.join(' and ')}: choose one`);
   }
-  const secret = object.field('secret').textOrNull(null);
+  const secret = checkSecret(object.field('secret'));
   const saToken = object.field('saToken');
   const jwksFile = object.field('jwksFile').textOrNull(null);
   const publicKey = object.field('publicKey').textOrNull(null);
@@ -101,6 +101,13 @@ function checkJwt(field: Field, context: ResolverContext): JwtResolverOptions {
         ? null
         : { loginType: saToken.object(RESOLVER_KEYS.jwtSaToken).field('loginType').filled('login') },
   };
+}
+
+function checkSecret(field: Field): string | null {
+  if (field.absent || field.value === null) return null;
+  const secret = field.secret();
+  if (field.value === '') field.fail('must not be empty');
+  return secret;
 }
 
 function checkAlgorithms(field: Field, secret: boolean): readonly string[] {

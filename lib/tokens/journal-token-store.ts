@@ -39,35 +39,28 @@ export class JournalTokenStore implements TokenStore {
     this.#timer = undefined;
   }
 
-  async find(realm: string, token: string): Promise<string | undefined> {
+  find(realm: string, token: string): Promise<string | undefined> {
     const hash = tokenHash(realm, token);
-    const keys = [pendingKey(hash)];
-    for (let pending = this.#journal.pendingOf(keys); pending; pending = this.#journal.pendingOf(keys)) {
-      // After a failed write the memory is as before, and that is the answer.
-      await Promise.allSettled([pending]);
-    }
-    const entry = this.#journal.tokens.get(hash);
-    return entry !== undefined && entry.expiresAtMs > this.#clock.now() ? entry.userId : undefined;
+    return this.#journal.read([pendingKey(hash)], () => {
+      const entry = this.#journal.tokens.get(hash);
+      return entry !== undefined && entry.expiresAtMs > this.#clock.now() ? entry.userId : undefined;
+    });
   }
 
-  async save(realm: string, token: string, userId: string, ttlMs: number): Promise<void> {
+  save(realm: string, token: string, userId: string, ttlMs: number): Promise<void> {
     const hash = tokenHash(realm, token);
-    const keys = [pendingKey(hash)];
-    await this.#free(keys);
-    await this.#journal.commit([['t', hash, userId, this.#clock.now() + ttlMs]], keys);
+    return this.#journal.change(
+      () => [pendingKey(hash)],
+      () => ({ operations: [['t', hash, userId, this.#clock.now() + ttlMs]], result: undefined }),
+    );
   }
 
-  async remove(realm: string, token: string): Promise<void> {
+  remove(realm: string, token: string): Promise<void> {
     const hash = tokenHash(realm, token);
-    const keys = [pendingKey(hash)];
-    await this.#free(keys);
-    if (this.#journal.tokens.has(hash)) await this.#journal.commit([['x', hash]], keys);
-  }
-
-  /** Waits for earlier writes of the same token; rejects if one of them fails. */
-  async #free(keys: readonly string[]): Promise<void> {
-    for (let pending = this.#journal.pendingOf(keys); pending; pending = this.#journal.pendingOf(keys))
-      await pending;
+    return this.#journal.change(
+      () => [pendingKey(hash)],
+      () => ({ operations: this.#journal.tokens.has(hash) ? [['x', hash]] : [], result: undefined }),
+    );
   }
 
   /** Goes on where the last sweep ended. Nothing is written: a replay leaves expired tokens out by itself. */
@@ -81,8 +74,7 @@ export class JournalTokenStore implements TokenStore {
         return;
       }
       const [hash, { expiresAtMs }] = next.value;
-      if (expiresAtMs <= now && !this.#journal.pendingOf([pendingKey(hash)]))
-        this.#journal.tokens.delete(hash);
+      if (expiresAtMs <= now && !this.#journal.isPending(pendingKey(hash))) this.#journal.tokens.delete(hash);
     }
   }
 }
