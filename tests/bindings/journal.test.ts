@@ -460,6 +460,39 @@ test('gives a compaction up when a write fails that it may have copied', async (
   assert.deepEqual(await readdir(folder), [JOURNAL_FILE]);
 });
 
+test('does not put a compacted file in force while a write that it copied may still fail', async (t) => {
+  const fileSystem = new FailingFileSystem();
+  const folder = await temporaryFolder(t);
+  await fill(folder, 1);
+  const journal = await Journal.open(folder, { ...options, fileSystem });
+  const store = new JournalBindings(journal);
+  let letFirstThrough: () => void = () => undefined;
+  const disk = new Promise<void>((resolve) => {
+    letFirstThrough = resolve;
+  });
+  let copied = false;
+  fileSystem.before = async (call, path) => {
+    if (call !== 'datasync') return;
+    if (path.endsWith(COMPACTION_FILE)) copied = true;
+    else await disk;
+  };
+  const first = store.bindIfAbsent('svc', '2', null, 'node-1');
+  await until(() => journal.isPending('i:svc:2'));
+  await new Promise((resolve) => setImmediate(resolve));
+  const second = assert.rejects(store.bindIfAbsent('svc', '3', null, 'node-1'), StoreUnavailable);
+  const compaction = journal.compact();
+  await until(() => copied);
+  await new Promise((resolve) => setTimeout(resolve, 20));
+  fileSystem.before = failing('write', 'ENOSPC');
+  letFirstThrough();
+  await first;
+  await second;
+  assert.equal(await compaction, false);
+  fileSystem.before = () => undefined;
+  await journal.stop();
+  assert.deepEqual(await users(folder), ['1', '2']);
+});
+
 test('acknowledges nothing after a rename until the folder is on disk', async (t) => {
   const fileSystem = new FailingFileSystem();
   const logger = new RecordingLogger();
