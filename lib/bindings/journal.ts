@@ -415,8 +415,8 @@ export class Journal {
     this.#tailDirty = false;
     this.#folderDirty = true;
     try {
-      await this.#repair();
       await old.close();
+      await this.#repair();
     } catch (error) {
       // The new file is in force all the same; the next flush syncs the folder before it acknowledges anything.
       this.#logger.warn('journal_folder_sync_failed', { path: this.#path, error: describeError(error) });
