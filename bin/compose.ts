@@ -20,7 +20,7 @@ import type { Handler } from '../lib/context.ts';
 import { OperatorError } from '../lib/errors.ts';
 import { HealthChecker } from '../lib/health/health-checker.ts';
 import { HealthRegistry } from '../lib/health/health-registry.ts';
-import { accessLog } from '../lib/middleware/access-log.ts';
+import { accessLog, type Traffic } from '../lib/middleware/access-log.ts';
 import { balance } from '../lib/middleware/balance.ts';
 import { cors } from '../lib/middleware/cors.ts';
 import { CorsPolicy } from '../lib/middleware/cors-policy.ts';
@@ -31,7 +31,7 @@ import { loginResponse } from '../lib/middleware/login-response.ts';
 import { match } from '../lib/middleware/match.ts';
 import { requestId } from '../lib/middleware/request-id.ts';
 import { stickyRoute } from '../lib/middleware/sticky-route.ts';
-import type { Logger } from '../lib/observe/log.ts';
+import type { Logger, RenderedLogger } from '../lib/observe/log.ts';
 import { Metrics } from '../lib/observe/metrics.ts';
 import { buildPipeline, type Stages } from '../lib/pipeline.ts';
 import type { Stoppable } from '../lib/process/shutdown.ts';
@@ -62,7 +62,7 @@ import { PostgresListener } from '../lib/stores/postgres-listener.ts';
 import { RedisStore } from '../lib/stores/redis.ts';
 
 export interface GatewayEnvironment {
-  readonly logger: Logger;
+  readonly logger: Logger & RenderedLogger;
   readonly clock: Clock;
 }
 
@@ -89,8 +89,9 @@ interface Parts {
 export class Gateway implements Stoppable {
   readonly registry = new Registry();
   readonly metrics = new Metrics();
+  readonly #traffic: Traffic = { inFlight: 0 };
   readonly #options: GatewayOptions;
-  readonly #logger: Logger;
+  readonly #logger: Logger & RenderedLogger;
   readonly #clock: Clock;
   /** What has been started, in order; stopped in reverse. */
   readonly #started: { stop(): void | Promise<void> }[] = [];
@@ -150,7 +151,7 @@ export class Gateway implements Stoppable {
     const { listeners, tunnels } = this.parts;
     for (;;) {
       for (const listener of listeners) listener.closeIdle();
-      const running = listeners.reduce((sum, listener) => sum + listener.inFlight, 0) - tunnels.size;
+      const running = this.#traffic.inFlight - tunnels.size;
       if (running <= 0 || this.#clock.monotonic() >= untilMs) return Math.max(0, running);
       await new Promise<void>((resolve) => this.#clock.after(DRAIN_LOOK_MS, resolve));
     }
@@ -189,7 +190,7 @@ export class Gateway implements Stoppable {
     const balancer = new StatelessBalancer(health);
     const unfinished = new UnfinishedLogins({ clock: this.#clock, logger: this.#logger, keepMs: options.identity.tokenTtlMs });
     const tunnels = new Tunnels(bindings);
-    const connections = new Connections({ connectMs: options.timeouts.connectMs, connectionsPerNode: options.limits.connectionsPerNode });
+    const connections = new Connections({ connectMs: options.timeouts.connectMs, clock: this.#clock });
     const forwarder = this.#makeForwarder(connections, checker);
     const upgrader = this.#makeUpgrader(connections, checker, tunnels);
     const stages = this.#makeStages({ bindings, tokens, health, checker, placement, balancer, unfinished });
@@ -207,7 +208,8 @@ export class Gateway implements Stoppable {
     });
     this.#describeRegistry();
 
-    this.#started.push(unfinished, connections, { stop: () => tunnels.closeAll(CLOSE_GOING_AWAY) });
+    this.#run(connections);
+    this.#started.push(unfinished, { stop: () => tunnels.closeAll(CLOSE_GOING_AWAY) });
     this.#run(forwarder);
     this.#run(checker);
     this.#listenForChanges(bindings, shared);
@@ -390,7 +392,7 @@ export class Gateway implements Stoppable {
     const { bindings, tokens, placement, health, checker } = parts;
     return {
       requestId: requestId(),
-      accessLog: accessLog({ ...common, enabled: log.access, maskTarget: (target) => maskQueryToken(target, source) }),
+      accessLog: accessLog({ ...common, traffic: this.#traffic, enabled: log.access, maskTarget: (target) => maskQueryToken(target, source) }),
       errorBoundary: errorBoundary({ ...common, extraHeaders: (context) => context.corsHeaders ?? [] }),
       ipAllow: ipAllow(new AddressList(allow), new AddressList(trustedProxies)),
       cors: cors(this.#options.cors.enabled ? new CorsPolicy(this.#options.cors) : null),

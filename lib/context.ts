@@ -87,10 +87,14 @@ export class RequestContext {
     this.startedAtMs = startedAtMs;
   }
 
-  /** Answers with an error, at any time after the error boundary; set by the error boundary stage. */
-  fail: (error: unknown) => void = (error) => {
-    throw error;
-  };
+  /** error boundary stage; takes every error from then on */
+  errorHandler: ((context: RequestContext, error: unknown) => void) | null = null;
+
+  /** Answers with an error, at any time after the error boundary. */
+  fail(error: unknown): void {
+    if (!this.errorHandler) throw error;
+    this.errorHandler(this, error);
+  }
 }
 
 /** A login under way. */

@@ -1,16 +1,17 @@
 /** One line per request, and its numbers in the metrics, when the exchange with the client is over. */
 import type { Middleware, RequestContext } from '../context.ts';
-import type { Logger } from '../observe/log.ts';
+import type { RenderedLogger } from '../observe/log.ts';
 import type { Counter, Histogram, Metrics } from '../observe/metrics.ts';
 import type { Clock } from '../support/clock.ts';
 
 export interface AccessLogOptions {
   readonly enabled: boolean;
-  readonly logger: Logger;
+  readonly logger: RenderedLogger;
   readonly metrics: Metrics;
   readonly clock: Clock;
   /** The target as it may be written: values of tokens masked. */
   readonly maskTarget: (target: string) => string;
+  readonly traffic: Traffic;
 }
 
 interface Series {
@@ -20,24 +21,27 @@ interface Series {
 
 const CONTEXT = Symbol('context');
 
+/** Requests and tunnels under way. */
+export interface Traffic {
+  inFlight: number;
+}
+
 export function accessLog(options: AccessLogOptions): Middleware {
+  const { traffic } = options;
   const recorder = new Recorder(options);
   function onClose(this: { [CONTEXT]?: RequestContext }): void {
+    traffic.inFlight -= 1;
     const context = this[CONTEXT];
     if (context) recorder.record(context);
   }
-  let inFlight = 0;
-  options.metrics.gauge('gateway_requests_in_flight', 'Requests being answered', {}, () => inFlight);
-  function countDown(): void {
-    inFlight -= 1;
-  }
+  options.metrics.gauge('gateway_requests_in_flight', 'Requests and tunnels under way', {}, () => traffic.inFlight);
   return (context, next) => {
-    inFlight += 1;
+    traffic.inFlight += 1;
     // An opened tunnel leaves its response object unused; its end is the socket's.
     const end = context.upgrade ? context.upgrade.socket : context.response;
     (end as { [CONTEXT]?: RequestContext })[CONTEXT] = context;
-    end.once('close', onClose);
-    end.once('close', countDown);
+    // It comes once, so the wrapper of once() is not needed.
+    end.on('close', onClose);
     return next(context);
   };
 }
@@ -61,29 +65,26 @@ class Recorder {
     series.requests.inc();
     series.seconds.observe(seconds);
     if (context.decision) this.#decisionOf(context.decision).inc();
-    if (this.#options.enabled) this.#options.logger.info('request', this.#line(context, status, seconds));
+    if (this.#options.enabled) this.#options.logger.infoRendered('request', this.#line(context, status, seconds));
   }
 
-  #line(context: RequestContext, status: number, seconds: number): Record<string, unknown> {
+  /** Rendered by hand: JSON.stringify of an object would cost as much as all the rest of the record. */
+  #line(context: RequestContext, status: number, seconds: number): string {
     const { request } = context;
-    return {
-      requestId: context.requestId,
-      client: context.clientAddress,
-      method: request.method,
-      path: this.#options.maskTarget(context.target || request.url || ''),
-      status,
-      bytes: context.bytesSent,
-      durationMs: Math.round(seconds * 1e6) / 1e3,
-      service: context.service?.id,
-      version: context.version ?? undefined,
-      node: context.node?.id,
-      user: context.userId ?? undefined,
-      epoch: context.epoch || undefined,
-      decision: context.decision ?? undefined,
-      answeredBy: context.answeredBy ?? undefined,
-      attempts: context.attempts,
-      error: context.errorCode ?? undefined,
-    };
+    const path = this.#options.maskTarget(context.target || request.url || '');
+    // What is not quoted through JSON.stringify has been checked before, or is the program's own.
+    let line =
+      `"requestId":"${context.requestId}","client":${quote(context.clientAddress)},"method":${quote(request.method ?? '')},` +
+      `"path":${quote(path)},"status":${status},"bytes":${context.bytesSent},"durationMs":${Math.round(seconds * 1e6) / 1e3}`;
+    if (context.service) line += `,"service":"${context.service.id}"`;
+    if (context.version !== null) line += `,"version":"${context.version}"`;
+    if (context.node) line += `,"node":"${context.node.id}"`;
+    if (context.userId !== null) line += `,"user":${quote(context.userId)}`;
+    if (context.epoch > 0) line += `,"epoch":${context.epoch}`;
+    if (context.decision !== null) line += `,"decision":"${context.decision}"`;
+    if (context.answeredBy !== null) line += `,"answeredBy":"${context.answeredBy}"`;
+    line += `,"attempts":${context.attempts}`;
+    return context.errorCode === null ? line : `${line},"error":"${context.errorCode}"`;
   }
 
   #seriesOf(context: RequestContext, status: number): Series {
@@ -112,4 +113,10 @@ class Recorder {
     }
     return counter;
   }
+}
+
+const PLAIN = /^[ !#-[\]-~]*$/;
+
+function quote(text: string): string {
+  return PLAIN.test(text) ? `"${text}"` : JSON.stringify(text);
 }

@@ -2,7 +2,7 @@
  * The one place where an error becomes an answer. Before the head has gone out it renders it; afterwards it can only
  * cut the connection, so that the client does not take a part for the whole.
  */
-import { type Middleware, RequestContext } from '../context.ts';
+import type { Middleware, RequestContext } from '../context.ts';
 import { GatewayError, toGatewayError } from '../errors.ts';
 import { describeError, type Logger } from '../observe/log.ts';
 import type { Metrics } from '../observe/metrics.ts';
@@ -23,11 +23,12 @@ export interface ErrorBoundaryOptions {
 }
 
 export function errorBoundary(options: ErrorBoundaryOptions): Middleware {
+  const errorHandler = (context: RequestContext, error: unknown) => answer(context, error, options);
   return (context, next) => {
-    context.fail = (error) => answer(context, error, options);
+    context.errorHandler = errorHandler;
     try {
       const pending = next(context);
-      return pending?.catch(context.fail);
+      return pending?.catch((error: unknown) => context.fail(error));
     } catch (error) {
       context.fail(error);
     }

@@ -47,7 +47,7 @@ class LoginInspector {
     const seat = context.login?.seat;
     seat?.hold();
     this.#holdThenRelay(context, nodeResponse, relay)
-      .catch(context.fail)
+      .catch((error: unknown) => context.fail(error))
       .finally(() => seat?.leave());
   }
 

@@ -13,6 +13,11 @@ export interface Logger {
   error(event: string, fields?: LogFields): void;
 }
 
+/** Takes info lines whose fields the caller has rendered as the inside of a JSON object: for one line per request. */
+export interface RenderedLogger {
+  infoRendered(event: string, fieldsJson: string): void;
+}
+
 export interface LineSink {
   write(line: string): void;
 }
@@ -34,10 +39,12 @@ export function describeError(error: unknown): string {
   return error.cause === undefined ? own : `${own}: ${describeError(error.cause)}`;
 }
 
-export class LineLogger implements Logger {
+export class LineLogger implements Logger, RenderedLogger {
   #rank: number;
   readonly #format: 'json' | 'text';
   readonly #sink: LineSink;
+  #stampedMs = 0;
+  #stamp = '';
 
   constructor(options: { level: LogLevel; format: 'json' | 'text' }, sink: LineSink) {
     this.#rank = RANK[options.level];
@@ -65,9 +72,26 @@ export class LineLogger implements Logger {
     this.#write('error', event, fields);
   }
 
+  infoRendered(event: string, fieldsJson: string): void {
+    if (RANK.info < this.#rank) return;
+    if (this.#format === 'json') {
+      this.#sink.write(`{"time":"${this.#timestamp()}","level":"info","event":"${event}",${fieldsJson}}\n`);
+    } else this.#write('info', event, JSON.parse(`{${fieldsJson}}`) as LogFields);
+  }
+
+  /** Rendered once a millisecond: many lines share one. */
+  #timestamp(): string {
+    const nowMs = Date.now();
+    if (nowMs !== this.#stampedMs) {
+      this.#stampedMs = nowMs;
+      this.#stamp = new Date(nowMs).toISOString();
+    }
+    return this.#stamp;
+  }
+
   #write(level: LogLevel, event: string, fields: LogFields | undefined): void {
     if (RANK[level] < this.#rank) return;
-    const time = new Date().toISOString();
+    const time = this.#timestamp();
     this.#sink.write(
       this.#format === 'json'
         ? `${JSON.stringify({ time, level, event, ...fields })}\n`

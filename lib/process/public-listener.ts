@@ -39,8 +39,6 @@ export class PublicListener {
   readonly #options: PublicListenerOptions;
   readonly #server: http.Server;
   #started = false;
-  /** Requests and upgrades being answered. */
-  inFlight = 0;
 
   constructor(options: PublicListenerOptions) {
     this.#options = options;
@@ -116,7 +114,6 @@ export class PublicListener {
     socket[CONTEXT] = context;
     context.framingFault = checkFraming(request);
     if (context.framingFault !== null) response.shouldKeepAlive = false;
-    this.#count(response);
     void this.#options.plain(context);
   }
 
@@ -129,18 +126,8 @@ export class PublicListener {
     response.on('finish', () => socket.end());
     const context = new RequestContext(request, response, { socket, head }, this.#options.clock.monotonic());
     context.framingFault = checkFraming(request);
-    this.#count(socket);
     void this.#options.upgrade(context);
   }
-
-  #count(end: { once(event: 'close', listener: () => void): unknown }): void {
-    this.inFlight += 1;
-    end.once('close', this.#countDown);
-  }
-
-  readonly #countDown = (): void => {
-    this.inFlight -= 1;
-  };
 
   #refuseUnparsed(error: NodeJS.ErrnoException, socket: Duplex): void {
     if (socket.destroyed || !socket.writable || error.code === 'ECONNRESET') {

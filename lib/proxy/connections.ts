@@ -8,11 +8,13 @@ import * as net from 'node:net';
 import type { Duplex } from 'node:stream';
 import * as tls from 'node:tls';
 import type { Node, Service, Snapshot } from '../model.ts';
+import type { Clock, Timer } from '../support/clock.ts';
 
 /** Idle connections kept to one node; more are closed when their exchange ends. */
 const MAX_IDLE_PER_NODE = 256;
-/** How long an idle connection is kept; a node's own `Keep-Alive: timeout` shortens it. */
+/** How long an idle connection is kept at most; a node's own `Keep-Alive: timeout` shortens it. */
 const IDLE_CONNECTION_MS = 60_000;
+const IDLE_SWEEP_MS = 250;
 
 export class ConnectTimeout extends Error {
   readonly code = 'ETIMEDOUT';
@@ -33,17 +35,19 @@ export interface NodeConnections {
 }
 
 interface Entry extends NodeConnections {
+  readonly agent: NodeAgent;
   readonly fingerprint: string;
 }
 
 export interface ConnectionsOptions {
   readonly connectMs: number;
-  readonly connectionsPerNode: number | null;
+  readonly clock: Clock;
 }
 
 export class Connections {
   readonly #options: ConnectionsOptions;
   readonly #entries = new Map<string, Entry>();
+  #timer: Timer | undefined;
 
   constructor(options: ConnectionsOptions) {
     this.#options = options;
@@ -67,12 +71,19 @@ export class Connections {
       const service = node && snapshot.services.get(node.serviceId);
       if (node?.enabled && service && this.#fingerprint(node, service) === entry.fingerprint) continue;
       this.#entries.delete(id);
-      closeIdle(entry);
+      entry.agent.closeIdle();
     }
+  }
+
+  /** Begins to close connections that have been idle for too long. */
+  start(): void {
+    this.#timer ??= this.#arm();
   }
 
   /** Ends every connection, also those in use. */
   stop(): void {
+    this.#timer?.cancel();
+    this.#timer = undefined;
     for (const entry of this.#entries.values()) {
       entry.agent.destroy();
       entry.freshAgent.destroy();
@@ -80,12 +91,20 @@ export class Connections {
     this.#entries.clear();
   }
 
+  #arm(): Timer {
+    return this.#options.clock.after(IDLE_SWEEP_MS, () => {
+      const nowMs = performance.now();
+      for (const entry of this.#entries.values()) entry.agent.closeIdleSince(nowMs);
+      if (this.#timer) this.#timer = this.#arm();
+    });
+  }
+
   #open(node: Node, service: Service): Entry {
     const connectMs = service.timeouts.connectMs ?? this.#options.connectMs;
     const connect = connector(node, service, connectMs);
     const entry: Entry = {
-      agent: makeAgent(node, connect, true),
-      freshAgent: makeAgent(node, connect, false),
+      agent: new NodeAgent(connect, true),
+      freshAgent: new NodeAgent(connect, false),
       inFlight: 0,
       fingerprint: this.#fingerprint(node, service),
     };
@@ -100,19 +119,75 @@ export class Connections {
 
 type Connect = (options: { allowHalfOpen: boolean }) => net.Socket;
 
-function makeAgent(node: Node, connect: Connect, keepAlive: boolean): http.Agent {
-  const agent = new http.Agent({
-    keepAlive,
-    scheduling: 'lifo',
-    maxFreeSockets: keepAlive ? MAX_IDLE_PER_NODE : 0,
-    timeout: IDLE_CONNECTION_MS,
-  });
-  // An agent that serves one node needs neither a name for it nor the general option merging. Tunnels need half-open
-  // sockets; a pooled socket must not be one, or a node's FIN would not end it.
-  return Object.assign(agent, {
-    getName: () => node.id,
-    createConnection: () => connect({ allowHalfOpen: !keepAlive }),
-  });
+/** When an idle connection is to be closed, Clock.monotonic of this process; set while it is idle. */
+const IDLE_UNTIL = Symbol('idle until');
+/** How long the node keeps the connection when it is idle, as it said with its last answer; milliseconds. */
+const NODE_KEEPS = Symbol('node keeps');
+interface PooledSocket extends Duplex {
+  [IDLE_UNTIL]?: number;
+  [NODE_KEEPS]?: number;
+}
+
+/** A node closes before its own time-out is quite over on the gateway's clock; so much earlier it is not used any more. */
+const KEEP_ALIVE_MARGIN_MS = 1_000;
+
+/** Takes note of `Keep-Alive: timeout=5`, so that a request is not sent on a connection about to be closed. */
+export function noteKeepAlive(socket: Duplex, rawHeaders: readonly string[]): void {
+  for (let index = 0; index < rawHeaders.length; index += 2) {
+    const name = rawHeaders[index];
+    if (name?.length !== 10 || name.toLowerCase() !== 'keep-alive') continue;
+    const seconds = /(?:^|[ ,;])timeout=(\d+)/i.exec(rawHeaders[index + 1] ?? '')?.[1];
+    if (seconds !== undefined) (socket as PooledSocket)[NODE_KEEPS] = Number(seconds) * 1_000;
+    return;
+  }
+}
+
+/**
+ * An agent for one node. Node's own sets a timer and reads the answer's fields as an object each time a connection
+ * becomes idle; here one sweep closes what has been idle for too long.
+ */
+class NodeAgent extends http.Agent {
+  readonly #connect: Connect;
+  readonly #keepsAlive: boolean;
+
+  constructor(connect: Connect, keepAlive: boolean) {
+    super({ keepAlive, scheduling: 'lifo', maxFreeSockets: keepAlive ? MAX_IDLE_PER_NODE : 0 });
+    this.#connect = connect;
+    this.#keepsAlive = keepAlive;
+  }
+
+  // All its connections lead to one place.
+  override getName(): string {
+    return '';
+  }
+
+  /** Tunnels need half-open sockets; a pooled socket must not be one, or a node's FIN would not end it. */
+  override createConnection(): net.Socket {
+    return this.#connect({ allowHalfOpen: !this.#keepsAlive });
+  }
+
+  override keepSocketAlive(socket: Duplex): boolean {
+    const pooled = socket as PooledSocket;
+    const idleMs = Math.min(IDLE_CONNECTION_MS, (pooled[NODE_KEEPS] ?? IDLE_CONNECTION_MS) - KEEP_ALIVE_MARGIN_MS);
+    pooled[IDLE_UNTIL] = performance.now() + idleMs;
+    return idleMs > 0;
+  }
+
+  closeIdleSince(nowMs: number): void {
+    for (const socket of this.#idle()) {
+      if ((socket[IDLE_UNTIL] ?? 0) <= nowMs) socket.destroy();
+    }
+  }
+
+  closeIdle(): void {
+    // A connection in use is closed at the end of its exchange, because no room is left for idle ones.
+    this.maxFreeSockets = 0;
+    for (const socket of this.#idle()) socket.destroy();
+  }
+
+  #idle(): PooledSocket[] {
+    return Object.values(this.freeSockets).flatMap((sockets) => (sockets ?? []) as PooledSocket[]);
+  }
 }
 
 function connector(node: Node, service: Service, connectMs: number): Connect {
@@ -148,12 +223,4 @@ function watchConnect(socket: net.Socket, ready: string, timeoutMs: number): net
   });
   socket.once('close', () => clearTimeout(timer));
   return socket;
-}
-
-function closeIdle(entry: Entry): void {
-  // A connection in use is closed at the end of its exchange, because no room is left for idle ones.
-  entry.agent.maxFreeSockets = 0;
-  for (const sockets of Object.values(entry.agent.freeSockets)) {
-    for (const socket of (sockets ?? []) as Duplex[]) socket.destroy();
-  }
 }

@@ -10,14 +10,16 @@ import { GatewayError } from '../errors.ts';
 import type { Node, Service } from '../model.ts';
 import type { Clock, Timer } from '../support/clock.ts';
 import { abort } from './abort.ts';
-import { type Connections, isConnectFailure, type NodeConnections } from './connections.ts';
+import { type Connections, isConnectFailure, type NodeConnections, noteKeepAlive } from './connections.ts';
 import { nodeRequestHeaders, clientResponseHeaders } from './forward-headers.ts';
-import { trailerHeaders } from './headers.ts';
+import { contentLengthOf, trailerHeaders } from './headers.ts';
 
 /** Longest wait between two looks at the deadlines, and so their precision. */
 const SWEEP_MS = 100;
 /** A node's answer may have a larger head than a client's request: nodes are trusted more. */
 const NODE_HEADER_BYTES = 262_144;
+/** Bodies up to this size are sent as one piece with their head. */
+const ONE_PIECE_BYTES = 4_096;
 
 /** Told about what traffic shows of a node's health. */
 export interface PassiveHealth {
@@ -260,6 +262,7 @@ class Exchange {
     this.phase = 'receiving';
     this.activeMs = this.forwarder.nowMs;
     context.nodeStatus = nodeResponse.statusCode ?? 0;
+    noteKeepAlive(nodeResponse.socket, nodeResponse.rawHeaders);
     this.forwarder.options.health.passive(this.node, true);
     (nodeResponse as Tagged)[EXCHANGE] = this;
     nodeResponse.on('error', onAnswerError);
@@ -292,8 +295,7 @@ class Exchange {
       return;
     }
     this.answered = true;
-    const length = nodeResponse.headers['content-length'];
-    if (length !== undefined && context.request.method !== 'HEAD') this.answerLeft = Number(length);
+    if (context.request.method !== 'HEAD') this.answerLeft = contentLengthOf(nodeResponse.rawHeaders) ?? -1;
     for (const chunk of chunksRead) this.answerData(chunk);
     if (nodeResponse.readableEnded) {
       this.answerEnd();
@@ -315,8 +317,10 @@ class Exchange {
     if (this.answerLeft > 0) {
       this.answerLeft -= chunk.length;
       if (this.answerLeft === 0) {
-        // The whole body is here: head, body and end go out in one write.
-        response.end(chunk);
+        // The whole body is here: head, body and end go out in one write. As latin1 text, which keeps every byte, a
+        // small body and the head become one piece.
+        if (chunk.length <= ONE_PIECE_BYTES) response.end(chunk.toString('latin1'), 'latin1');
+        else response.end(chunk);
         return;
       }
     }
