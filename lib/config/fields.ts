@@ -1,14 +1,25 @@
 /**
  * Checks of single values, written once for everything an operator can write down: the file, rows of the database,
  * bodies of the admin API. Every check notes what is wrong and goes on with a stand-in, so that all mistakes are
- * found in one go.
+ * found in one go. No message repeats a secret, and none that refuses a value shows what an environment variable holds.
  */
 import { isCidr } from '../support/ip.ts';
+
+/** The longest wait of a timer: 2^31 - 1 milliseconds. With a longer one Node fires at once. */
+const LONGEST_MS = 2_147_483_647;
 
 /** Makes a path in a file absolute. */
 export type ResolvePath = (path: string) => string;
 
 export type FieldPath = readonly (string | number)[];
+
+/** `services[0].nodes[1].id` */
+export function formatPath(path: FieldPath): string {
+  return path.reduce<string>((text, part) => {
+    if (typeof part === 'number') return `${text}[${part}]`;
+    return text === '' ? part : `${text}.${part}`;
+  }, '');
+}
 
 export interface Problem {
   readonly path: FieldPath;
@@ -20,6 +31,8 @@ export interface Problem {
 /** Collects what is wrong. */
 export class Problems {
   readonly list: Problem[] = [];
+  /** Texts that environment variables were put into: formatted path -> the variables' names. */
+  readonly variables = new Map<string, readonly string[]>();
 
   add(path: FieldPath, message: string, at: 'key' | 'value' = 'value'): void {
     this.list.push({ path, at, message });
@@ -42,11 +55,22 @@ export class Field {
     return this.value === undefined;
   }
 
+  /** What stands here, for a message. */
+  get shown(): string {
+    const names = this.#variables;
+    return names ? `the value of ${names.map((name) => `\${${name}}`).join(' and ')}` : describe(this.value);
+  }
+
+  /** True = an environment variable is part of the value, which no message may repeat then. */
+  get fromEnvironment(): boolean {
+    return this.#variables !== undefined;
+  }
+
   fail(message: string): void {
     this.problems.add(this.path, message);
   }
 
-  /** The value as an object with no keys but `keys`; an empty one when it is not an object. */
+  /** The value as an object with no keys but `keys`; an empty one, whose gaps are no faults, when it is not an object. */
   object(keys: readonly string[]): FieldObject {
     const { value } = this;
     if (value === undefined || isPlainObject(value)) {
@@ -54,8 +78,9 @@ export class Field {
       object.refuseUnknown(keys);
       return object;
     }
-    this.fail(`must be a mapping with ${listOf(keys)}, not ${describe(value)}`);
-    return new FieldObject(this.problems, this.path, {});
+    // No more than the kind: where a mapping belongs, a text may well be a whole URL with its password.
+    this.fail(`must be a mapping with ${listOf(keys)}, not ${kindOf(value)}`);
+    return new FieldObject(new Problems(), this.path, {});
   }
 
   /** The value as a list; empty when it is absent or not one. */
@@ -63,7 +88,7 @@ export class Field {
     const { value } = this;
     if (value === undefined) return [];
     if (!Array.isArray(value)) {
-      this.fail(`must be ${what}, not ${describe(value)}`);
+      this.fail(`must be ${what}, not ${kindOf(value)}`);
       return [];
     }
     return value.map((item: unknown, index) => new Field(this.problems, [...this.path, index], item));
@@ -73,25 +98,38 @@ export class Field {
     const { value } = this;
     if (value === undefined) return fallback;
     if (typeof value !== 'string') {
-      const hint = typeof value === 'number' || typeof value === 'boolean' ? ` (quote it: "${String(value)}")` : '';
+      const hint =
+        typeof value === 'number' || typeof value === 'boolean' ? ` (quote it: "${String(value)}")` : '';
       this.fail(`must be text, not ${describe(value)}${hint}`);
       return fallback;
     }
-    return value;
+    return this.#storable(value);
+  }
+
+  /** Text of at most so many characters, which is what the column of the database holds. */
+  shortText(fallback: string, mostCharacters: number): string {
+    const text = this.text(fallback);
+    if (text.length > mostCharacters) this.fail(`must not be longer than ${mostCharacters} characters`);
+    return text;
   }
 
   /** Text that no message may repeat. */
   secret(): string {
     const { value } = this;
-    if (value === undefined || typeof value === 'string') return value ?? '';
-    this.fail('must be text: quote it');
+    if (value === undefined || typeof value === 'string') return this.#storable(value ?? '');
+    this.fail(
+      typeof value === 'number' || typeof value === 'boolean'
+        ? 'must be text: quote it'
+        : `must be text, not ${kindOf(value)}`,
+    );
     return '';
   }
 
   /** Text with at least one character. */
   filled(fallback: string): string {
     const text = this.text(fallback);
-    if (!this.absent && text === '') this.fail('must not be empty');
+    if (this.value === '')
+      this.fail(this.#variables ? `is empty: nothing is in ${this.shown}` : 'must not be empty');
     return text;
   }
 
@@ -106,24 +144,33 @@ export class Field {
     if (value === undefined) return fallback;
     if (value === true || value === 'true') return true;
     if (value === false || value === 'false') return false;
-    this.fail(`must be true or false, not ${describe(value)}`);
+    const meant =
+      typeof value !== 'string'
+        ? ''
+        : /^(yes|on)$/i.test(value)
+          ? ' (did you mean true?)'
+          : /^(no|off)$/i.test(value)
+            ? ' (did you mean false?)'
+            : '';
+    this.fail(`must be true or false, not ${this.shown}${meant}`);
     return fallback;
   }
 
-  number(fallback: number, range: { least: number; most?: number; whole?: boolean }): number {
+  number(fallback: number, range: NumberRange): number {
     const raw = this.value;
     if (raw === undefined) return fallback;
     const value = typeof raw === 'string' && /^-?\d+(\.\d+)?$/.test(raw) ? Number(raw) : raw;
-    const most = range.most ?? Number.POSITIVE_INFINITY;
+    const most = range.most ?? Number.MAX_SAFE_INTEGER;
     const kind = range.whole ? 'a whole number' : 'a number';
-    const bounds = range.most === undefined ? `${range.least} or more` : `from ${range.least} to ${range.most}`;
-    const fits = typeof value === 'number' && value >= range.least && value <= most && Number.isFinite(value);
+    const bounds =
+      range.most === undefined ? `${range.least} or more` : `from ${range.least} to ${range.most}`;
+    const fits = typeof value === 'number' && value >= range.least && value <= most;
     if (fits && (!range.whole || Number.isInteger(value))) return value;
-    this.fail(`must be ${kind}, ${bounds}, not ${describe(raw)}`);
+    this.fail(`must be ${kind}, ${bounds}, not ${this.shown}`);
     return fallback;
   }
 
-  numberOrNull(fallback: number | null, range: { least: number; whole?: boolean }): number | null {
+  numberOrNull(fallback: number | null, range: NumberRange): number | null {
     if (this.value === null) return null;
     return this.absent ? fallback : this.number(range.least, range);
   }
@@ -133,24 +180,29 @@ export class Field {
     if (value === undefined) return fallback;
     if (typeof value === 'string' && (choices as readonly string[]).includes(value)) return value as T;
     const hint = typeof value === 'string' ? didYouMean(value, choices) : '';
-    this.fail(`must be one of ${choices.join(', ')}, not ${describe(value)}${hint}`);
+    this.fail(`must be one of ${choices.join(', ')}, not ${this.shown}${hint}`);
     return fallback;
   }
 
-  /** `250ms`, `5s`, `2m`, `24h` -> milliseconds. */
-  duration(fallbackMs: number): number {
+  /** `250ms`, `5s`, `2m`, `24h` -> milliseconds; at most what a timer can wait, unless told otherwise. */
+  duration(fallbackMs: number, mostMs = LONGEST_MS): number {
     const { value } = this;
     if (value === undefined) return fallbackMs;
     const found = typeof value === 'string' ? /^(\d+(?:\.\d+)?)(ms|s|m|h)$/.exec(value) : null;
-    if (found) return Math.round(Number(found[1]) * (MS_PER_UNIT[found[2] ?? ''] ?? 0));
+    if (found) {
+      const durationMs = Math.round(Number(found[1]) * (MS_PER_UNIT[found[2] ?? ''] ?? 0));
+      if (durationMs <= mostMs) return durationMs;
+      this.fail(`must not be longer than ${Math.floor(mostMs / 3_600_000)}h`);
+      return fallbackMs;
+    }
     const hint = typeof value === 'number' ? ` (did you mean ${value}s?)` : '';
-    this.fail(`must be a duration such as 250ms, 5s, 2m or 24h, not ${describe(value)}${hint}`);
+    this.fail(`must be a duration such as 250ms, 5s, 2m or 24h, not ${this.shown}${hint}`);
     return fallbackMs;
   }
 
   /** A duration above zero. */
-  period(fallbackMs: number): number {
-    const durationMs = this.duration(fallbackMs);
+  period(fallbackMs: number, mostMs = LONGEST_MS): number {
+    const durationMs = this.duration(fallbackMs, mostMs);
     if (durationMs > 0) return durationMs;
     this.fail('must be longer than 0');
     return fallbackMs;
@@ -166,10 +218,12 @@ export class Field {
     const { value } = this;
     if (value === undefined) return fallbackBytes;
     const found = typeof value === 'string' ? /^(\d+(?:\.\d+)?)(B|KB|MB|GB)$/i.exec(value) : null;
-    const bytes = found ? Math.round(Number(found[1]) * (BYTES_PER_UNIT[(found[2] ?? '').toUpperCase()] ?? 0)) : 0;
+    const bytes = found
+      ? Math.round(Number(found[1]) * (BYTES_PER_UNIT[(found[2] ?? '').toUpperCase()] ?? 0))
+      : 0;
     if (bytes > 0) return bytes;
     const hint = typeof value === 'number' ? ` (did you mean ${value}B?)` : '';
-    this.fail(`must be a size such as 64KB or 10MB, not ${describe(value)}${hint}`);
+    this.fail(`must be a size such as 64KB or 10MB, not ${this.shown}${hint}`);
     return fallbackBytes;
   }
 
@@ -183,7 +237,7 @@ export class Field {
     if (this.absent) return fallback;
     return this.list('a list of networks such as 10.0.0.0/8').map((item) => {
       const text = item.text('127.0.0.1');
-      if (!isCidr(text)) item.fail(`is not an address or a network such as 10.0.0.0/8: '${text}'`);
+      if (!isCidr(text)) item.fail(`is not an address or a network such as 10.0.0.0/8: ${item.shown}`);
       return text;
     });
   }
@@ -196,10 +250,26 @@ export class Field {
     }
     const text = this.text('');
     if (typeof this.value === 'string' && !/^[A-Za-z0-9._-]{1,64}$/.test(text)) {
-      this.fail(`must be 1 to 64 letters, digits, '.', '_' or '-', not '${text}'`);
+      this.fail(`must be 1 to 64 letters, digits, '.', '_' or '-', not ${this.shown}`);
     }
     return text;
   }
+
+  get #variables(): readonly string[] | undefined {
+    return this.problems.variables.get(formatPath(this.path));
+  }
+
+  /** PostgreSQL has no NUL in a text, header fields have none of the others; tab and line feed may be in a PEM. */
+  #storable(text: string): string {
+    if (/[\0-\x08\x0b\x0c\x0e-\x1f\x7f]/.test(text)) this.fail('must hold no control characters');
+    return text;
+  }
+}
+
+export interface NumberRange {
+  readonly least: number;
+  readonly most?: number;
+  readonly whole?: boolean;
 }
 
 /** An object whose keys have been checked against those that exist. */
@@ -241,7 +311,12 @@ export class FieldObject {
 }
 
 const MS_PER_UNIT: Readonly<Record<string, number>> = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000 };
-const BYTES_PER_UNIT: Readonly<Record<string, number>> = { B: 1, KB: 1_024, MB: 1_048_576, GB: 1_073_741_824 };
+const BYTES_PER_UNIT: Readonly<Record<string, number>> = {
+  B: 1,
+  KB: 1_024,
+  MB: 1_048_576,
+  GB: 1_073_741_824,
+};
 
 export function isPlainObject(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
@@ -252,8 +327,14 @@ function describe(value: unknown): string {
   if (value === null) return 'null';
   if (Array.isArray(value)) return 'a list';
   if (typeof value === 'object') return 'a mapping';
-  if (typeof value === 'string') return value === '' ? 'empty text' : value.length > 40 ? 'text' : `'${value}'`;
+  if (typeof value === 'string')
+    return value === '' ? 'empty text' : value.length > 40 ? 'text' : `'${value}'`;
   return String(value);
+}
+
+/** For places where the value itself may be a secret. */
+function kindOf(value: unknown): string {
+  return typeof value === 'string' ? 'text' : typeof value === 'number' ? 'a number' : describe(value);
 }
 
 function listOf(keys: readonly string[]): string {

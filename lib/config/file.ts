@@ -1,4 +1,5 @@
 /** Checks of everything at the top level of a configuration file, and the defaults for what is not written. */
+import { isIPv6 } from 'node:net';
 import type { Field, FieldObject, ResolvePath } from './fields.ts';
 import {
   type AdminToken,
@@ -8,9 +9,16 @@ import {
   type ListenOptions,
   type PostgresOptions,
 } from './options.ts';
-import { checkResolver } from './resolvers.ts';
 import { checkRedis, checkUrl, REDIS_KEYS } from './redis.ts';
-import { checkRoute, checkService, checkTogether } from './services.ts';
+import { checkResolver } from './resolvers.ts';
+import {
+  checkHealthPath,
+  checkReachable,
+  checkRoute,
+  checkService,
+  checkTogether,
+  TOKEN,
+} from './services.ts';
 
 /** Every key of the file, by the object it stands in; the JSON Schema is held against it. */
 export const FILE_KEYS = {
@@ -60,6 +68,10 @@ export const ROLES = ['viewer', 'operator', 'admin'] as const;
 export const UNKNOWN_TOKEN = ['anonymous', 'reject'] as const;
 
 export const MIN_ADMIN_TOKEN = 16;
+/** A Map of Node ends at 2^24 entries. */
+const MOST_ENTRIES = 16_000_000;
+/** Tokens expire in stores, not by a timer; ten years. */
+const LONGEST_TTL_MS = 87_600 * 3_600_000;
 
 export function checkFile(field: Field, resolvePath: ResolvePath): GatewayOptions {
   const file = field.object(FILE_KEYS.file);
@@ -74,7 +86,11 @@ export function checkFile(field: Field, resolvePath: ResolvePath): GatewayOption
     cache: checkCache(file.field('cache')),
     identity: checkIdentity(file.field('identity'), store.redis !== null, resolvePath),
     registry: {
-      pollIntervalMs: file.field('registry').object(FILE_KEYS.registry).field('pollInterval').period(DEFAULTS.registry.pollIntervalMs),
+      pollIntervalMs: file
+        .field('registry')
+        .object(FILE_KEYS.registry)
+        .field('pollInterval')
+        .period(DEFAULTS.registry.pollIntervalMs),
     },
     health,
     timeouts: checkTimeouts(file.field('timeouts')),
@@ -86,18 +102,38 @@ export function checkFile(field: Field, resolvePath: ResolvePath): GatewayOption
     shutdown: checkShutdown(file.field('shutdown')),
     registryDefinition: checkDefinition(file, health, resolvePath),
   };
+  checkListenersApart(file, options);
   return options;
 }
 
-function checkDefinition(file: FieldObject, health: HealthOptions, resolvePath: ResolvePath): GatewayOptions['registryDefinition'] {
+/** The public listeners are checked among themselves already. */
+function checkListenersApart(file: FieldObject, { listen, admin }: GatewayOptions): void {
+  if (admin.listen === null || admin.listen.port === 0) return;
+  const place = placeOf(admin.listen);
+  if (!listen.some((one) => placeOf(one) === place)) return;
+  const own = file.field('admin').object(FILE_KEYS.admin).field('listen');
+  (own.absent ? file.field('listen') : own).fail(
+    `${place} is the address of the admin listener and of a public one`,
+  );
+}
+
+function checkDefinition(
+  file: FieldObject,
+  health: HealthOptions,
+  resolvePath: ResolvePath,
+): GatewayOptions['registryDefinition'] {
   const services = file.field('services');
   if (services.absent) file.fail('services is missing: at least one is needed');
-  else if (Array.isArray(services.value) && services.value.length === 0) services.fail('must name at least one service');
+  else if (Array.isArray(services.value) && services.value.length === 0)
+    services.fail('must name at least one service');
   const definition = {
-    services: services.list('a list of services').map((service) => checkService(service, { healthPath: health.path, resolvePath })),
+    services: services
+      .list('a list of services')
+      .map((service) => checkService(service, { healthPath: health.path, resolvePath })),
     routes: file.field('routes').list('a list of routes').map(checkRoute),
   };
   checkTogether(definition, services.problems);
+  checkReachable(definition, services.problems);
   return definition;
 }
 
@@ -107,38 +143,52 @@ function checkListen(field: Field, resolvePath: ResolvePath): readonly ListenOpt
   if (fields.length === 0) field.fail('must name at least one address');
   const taken = new Set<string>();
   return fields.map((one) => {
-    const listen = checkAddress(one, resolvePath);
-    const place = `${listen.host}:${listen.port}`;
+    const before = field.problems.list.length;
+    const listen = checkAddress(one, DEFAULTS.listen[0], resolvePath);
+    // A stand-in for a bad address is nobody's rival.
+    if (field.problems.list.length > before) return listen;
+    const place = placeOf(listen);
     if (listen.port !== 0 && taken.has(place)) one.fail(`is listened on already: ${place}`);
     taken.add(place);
     return listen;
   });
 }
 
-function checkAddress(field: Field, resolvePath: ResolvePath): ListenOptions {
-  const [fallback] = DEFAULTS.listen;
+function placeOf({ host, port }: ListenOptions): string {
+  return `${host.toLowerCase()}:${port}`;
+}
+
+function checkAddress(field: Field, fallback: ListenOptions, resolvePath: ResolvePath): ListenOptions {
   if (typeof field.value === 'number') {
     field.fail(`must be 'host:port' (did you mean ":${field.value}"?)`);
     return fallback;
   }
-  if (typeof field.value === 'string') return parseAddress(field, field.value);
+  if (typeof field.value === 'string') return parseAddress(field, field.value, fallback);
   const object = field.object(FILE_KEYS.listen);
   const tls = object.field('tls');
+  const host = object.field('host').filled(fallback.host);
+  if (!/^[A-Za-z0-9._-]*$/.test(host) && !isIPv6(host))
+    object.field('host').fail(`must be a host name or an address, not ${object.field('host').shown}`);
   return {
-    host: object.field('host').filled(fallback.host),
+    host,
     port: object.field('port').number(fallback.port, { least: 0, most: 65_535, whole: true }),
     tls: tls.absent || tls.value === null ? null : checkTls(tls, resolvePath),
   };
 }
 
-function parseAddress(field: Field, text: string): ListenOptions {
-  const found = /^(?:\[([0-9A-Fa-f:.]+)\]|([^:[\]\s/]*)):(\d+)$/.exec(text);
+function parseAddress(field: Field, text: string, fallback: ListenOptions): ListenOptions {
+  const found = /^(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]*)):(\d+)$/.exec(text);
   const port = Number(found?.[3]);
-  if (!found || port > 65_535) {
-    field.fail(found ? `has a port above 65535: '${text}'` : `must be host:port, such as 0.0.0.0:8080 or [::]:8080, not '${text}'`);
-    return DEFAULTS.listen[0];
+  const ipv6 = found?.[1];
+  if (!found || port > 65_535 || (ipv6 !== undefined && !isIPv6(ipv6))) {
+    field.fail(
+      port > 65_535
+        ? `has a port above 65535: ${field.shown}`
+        : `must be host:port, such as 0.0.0.0:8080 or [::]:8080, not ${field.shown}`,
+    );
+    return fallback;
   }
-  return { host: found[1] ?? (found[2] || '0.0.0.0'), port, tls: null };
+  return { host: ipv6 ?? (found[2] || '0.0.0.0'), port, tls: null };
 }
 
 function checkTls(field: Field, resolvePath: ResolvePath): { cert: string; key: string } {
@@ -174,7 +224,11 @@ function checkPostgres(field: Field): PostgresOptions {
   const postgres = field.object(FILE_KEYS.postgres);
   const defaults = DEFAULTS.postgres;
   return {
-    url: checkUrl(postgres.field('url'), ['postgres:', 'postgresql:'], 'postgres://user:password@host:5432/database'),
+    url: checkUrl(
+      postgres.field('url'),
+      ['postgres:', 'postgresql:'],
+      'postgres://user:password@host:5432/database',
+    ),
     poolSize: postgres.field('poolSize').number(defaults.poolSize, { least: 1, most: 1_000, whole: true }),
     connectTimeoutMs: postgres.field('connectTimeout').period(defaults.connectTimeoutMs),
     queryTimeoutMs: postgres.field('queryTimeout').period(defaults.queryTimeoutMs),
@@ -188,33 +242,49 @@ function checkCache(field: Field): GatewayOptions['cache'] {
   return {
     ttlMs: cache.field('ttl').duration(defaults.ttlMs),
     staleIfErrorMs: cache.field('staleIfError').duration(defaults.staleIfErrorMs),
-    maxEntries: cache.field('maxEntries').number(defaults.maxEntries, { least: 1, whole: true }),
-    redisTtlMs: cache.field('redisTtl').period(defaults.redisTtlMs),
+    maxEntries: cache
+      .field('maxEntries')
+      .number(defaults.maxEntries, { least: 1, most: MOST_ENTRIES, whole: true }),
+    redisTtlMs: cache.field('redisTtl').period(defaults.redisTtlMs, LONGEST_TTL_MS),
   };
 }
 
-function checkIdentity(field: Field, hasRedis: boolean, resolvePath: ResolvePath): GatewayOptions['identity'] {
+function checkIdentity(
+  field: Field,
+  hasRedis: boolean,
+  resolvePath: ResolvePath,
+): GatewayOptions['identity'] {
   const identity = field.object(FILE_KEYS.identity);
   const token = identity.field('token').object(FILE_KEYS.token);
   const defaults = DEFAULTS.identity;
-  const header = token.field('header').textOrNull(defaults.token.header);
-  if (header !== null && !/^[A-Za-z0-9!#$%&'*+.^_`|~-]+$/.test(header)) {
-    token.field('header').fail(`is not the name of a header field: '${header}'`);
+  const header = tokenName(token.field('header'), defaults.token.header, 'header field');
+  const cookie = tokenName(token.field('cookie'), defaults.token.cookie, 'cookie');
+  const query = token.field('query').textOrNull(defaults.token.query);
+  if (header === null && cookie === null && query === null) {
+    identity.field('token').fail('names no header, cookie or query parameter, so nobody would ever be known');
   }
   return {
     token: {
       header,
-      cookie: token.field('cookie').textOrNull(defaults.token.cookie),
-      query: token.field('query').textOrNull(defaults.token.query),
+      cookie,
+      query,
       prefix: token.field('prefix').textOrNull(defaults.token.prefix),
     },
-    tokenTtlMs: identity.field('tokenTtl').period(defaults.tokenTtlMs),
+    tokenTtlMs: identity.field('tokenTtl').period(defaults.tokenTtlMs, LONGEST_TTL_MS),
     resolvers: identity
       .field('resolvers')
       .list('a list of resolvers')
-      .map((resolver) => checkResolver(resolver, { hasRedis, resolvePath, tokenHeader: token.has('header') ? header : null })),
+      .map((resolver) =>
+        checkResolver(resolver, { hasRedis, resolvePath, tokenHeader: token.has('header') ? header : null }),
+      ),
     unknownToken: identity.field('unknownToken').choice(UNKNOWN_TOKEN, defaults.unknownToken),
   };
+}
+
+function tokenName(field: Field, fallback: string | null, what: string): string | null {
+  const name = field.textOrNull(fallback);
+  if (name !== null && !TOKEN.test(name)) field.fail(`is not the name of a ${what}: ${field.shown}`);
+  return name;
 }
 
 function checkHealth(field: Field): HealthOptions {
@@ -223,14 +293,11 @@ function checkHealth(field: Field): HealthOptions {
   const suspicion = health.field('suspicion').object(FILE_KEYS.suspicion);
   const defaults = DEFAULTS.health;
   const count = { least: 1, whole: true } as const;
-  const path = health.field('path');
-  const healthPath = path.textOrNull(defaults.path);
-  if (healthPath !== null && !/^\/[^\s#]*$/.test(healthPath)) path.fail(`must start with '/', not '${healthPath}'`);
   return {
     intervalMs: health.field('interval').period(defaults.intervalMs),
     timeoutMs: health.field('timeout').period(defaults.timeoutMs),
     failures: health.field('failures').number(defaults.failures, count),
-    path: healthPath,
+    path: checkHealthPath(health.field('path'), defaults.path),
     jitter: health.field('jitter').number(defaults.jitter, { least: 0, most: 0.5 }),
     tiers: {
       regularMs: tiers.field('regular').period(defaults.tiers.regularMs),
@@ -267,7 +334,9 @@ function checkLimits(field: Field): GatewayOptions['limits'] {
     loginResponseBytes: limits.field('loginResponse').size(defaults.loginResponseBytes),
     headerBytes: limits.field('header').size(defaults.headerBytes),
     bodyBytes: limits.field('body').sizeOrNull(defaults.bodyBytes),
-    connectionsPerNode: limits.field('connectionsPerNode').numberOrNull(defaults.connectionsPerNode, { least: 1, whole: true }),
+    connectionsPerNode: limits
+      .field('connectionsPerNode')
+      .numberOrNull(defaults.connectionsPerNode, { least: 1, whole: true }),
   };
 }
 
@@ -276,19 +345,23 @@ function checkCors(field: Field): GatewayOptions['cors'] {
   const defaults = DEFAULTS.cors;
   const patterns = cors.field('allowedOriginPatterns');
   const enabled = cors.field('enabled').flag(defaults.enabled);
-  const allowedOriginPatterns = patterns.list('a list of origins such as https://*.example.com').map((pattern) => pattern.filled('*'));
-  if (enabled && allowedOriginPatterns.length === 0) cors.fail('is enabled but allowedOriginPatterns names no origin');
+  const allowedOriginPatterns = patterns
+    .list('a list of origins such as https://*.example.com')
+    .map((pattern) => pattern.filled('*'));
+  if (enabled && allowedOriginPatterns.length === 0)
+    cors.fail('is enabled but allowedOriginPatterns names no origin');
   return {
     enabled,
     allowedOriginPatterns,
     allowCredentials: cors.field('allowCredentials').flag(defaults.allowCredentials),
-    maxAgeMs: cors.field('maxAge').duration(defaults.maxAgeMs),
+    maxAgeMs: cors.field('maxAge').duration(defaults.maxAgeMs, LONGEST_TTL_MS),
   };
 }
 
 function checkVia(field: Field): string | null {
   const via = field.textOrNull(DEFAULTS.via);
-  if (via !== null && via !== '' && !/^[A-Za-z0-9!#$%&'*+.^_`|~:-]+$/.test(via)) field.fail(`must be a host name or a pseudonym without blanks, not '${via}'`);
+  if (via !== null && via !== '' && !/^[A-Za-z0-9!#$%&'*+.^_`|~:-]+$/.test(via))
+    field.fail(`must be a host name or a pseudonym without blanks, not ${field.shown}`);
   return via;
 }
 
@@ -305,13 +378,28 @@ function checkAdmin(field: Field, resolvePath: ResolvePath): GatewayOptions['adm
   const admin = field.object(FILE_KEYS.admin);
   const listen = admin.field('listen');
   const tokens = admin.field('tokens').list('a list of tokens').map(checkAdminToken);
-  tokens.forEach(({ name }, index) => {
+  tokens.forEach(({ name, token }, index) => {
     if (tokens.findIndex((other) => other.name === name) < index) {
-      admin.field('tokens').problems.add([...admin.field('tokens').path, index, 'name'], `is used twice: '${name}'`);
+      admin
+        .field('tokens')
+        .problems.add([...admin.field('tokens').path, index, 'name'], `is used twice: '${name}'`);
+    }
+    if (token !== '' && tokens.findIndex((other) => other.token === token) < index) {
+      admin
+        .field('tokens')
+        .problems.add(
+          [...admin.field('tokens').path, index, 'token'],
+          'is the token of another name already',
+        );
     }
   });
   return {
-    listen: listen.value === null ? null : listen.absent ? DEFAULTS.admin.listen : checkAddress(listen, resolvePath),
+    listen:
+      listen.value === null
+        ? null
+        : listen.absent
+          ? DEFAULTS.admin.listen
+          : checkAddress(listen, DEFAULTS.admin.listen, resolvePath),
     allow: admin.field('allow').networks(DEFAULTS.admin.allow),
     tokens,
   };
@@ -322,6 +410,8 @@ function checkAdminToken(field: Field): AdminToken {
   const token = object.field('token');
   const text = token.secret();
   if (token.absent) token.fail('is missing');
+  else if (/[^\x21-\x7e]/.test(text))
+    token.fail('must hold no blanks or characters outside ASCII: no request could carry it');
   else if (text.length < MIN_ADMIN_TOKEN) token.fail(`must have at least ${MIN_ADMIN_TOKEN} characters`);
   const role = object.field('role');
   if (role.absent) role.fail(`is missing: ${ROLES.join(', ')}`);

@@ -4,28 +4,38 @@
  */
 import * as fs from 'node:fs/promises';
 import * as path from 'node:path';
-import { type Document, isMap, isNode, isPair, isScalar, isSeq, LineCounter, type Node as YamlNode, parseDocument } from 'yaml';
+import {
+  type Document,
+  isMap,
+  isNode,
+  isPair,
+  isScalar,
+  isSeq,
+  LineCounter,
+  parseDocument,
+  type Node as YamlNode,
+} from 'yaml';
 import { OperatorError } from '../errors.ts';
 import { substitute } from './environment.ts';
-import { Field, type Problem, Problems } from './fields.ts';
-import type { GatewayOptions } from './options.ts';
-import { formatPath } from './services.ts';
+import { Field, formatPath, type Problem, Problems } from './fields.ts';
 import { checkFile } from './file.ts';
+import type { GatewayOptions } from './options.ts';
+import { explainYaml, readYaml } from './yaml-checks.ts';
 
 export interface ConfigProblem {
   readonly file: string;
-  /** From 1. */
+  /** From 1; 0 = the file could not be read. */
   readonly line: number;
-  /** From 1. */
+  /** From 1; 0 with line 0. */
   readonly column: number;
   /** `services[0].nodes[1].weight`; empty for the file as a whole. */
   readonly path: string;
   readonly message: string;
 }
 
-/** `file:line:column: path: what is wrong` */
+/** `file:line:column: path: what is wrong`; without line and column when there are none. */
 export function formatProblem({ file, line, column, path: place, message }: ConfigProblem): string {
-  return `${file}:${line}:${column}: ${place === '' ? '' : `${place}: `}${message}`;
+  return `${file}${line === 0 ? '' : `:${line}:${column}`}: ${place === '' ? '' : `${place}: `}${message}`;
 }
 
 /** All mistakes of a file, one on a line. */
@@ -39,33 +49,47 @@ export class ConfigError extends OperatorError {
   }
 }
 
-export type LoadResult = { readonly options: GatewayOptions } | { readonly problems: readonly ConfigProblem[] };
+export type LoadResult =
+  | { readonly options: GatewayOptions }
+  | { readonly problems: readonly ConfigProblem[] };
 
 /** Checks `text`; relative paths in it are taken from the folder of `fileName`. */
-export function loadConfig(text: string, fileName: string, environment: Readonly<Record<string, string | undefined>>): LoadResult {
+export function loadConfig(
+  text: string,
+  fileName: string,
+  environment: Readonly<Record<string, string | undefined>>,
+): LoadResult {
   const lines = new LineCounter();
-  const document = parseDocument(text, { lineCounter: lines, prettyErrors: false, uniqueKeys: true });
+  const document = parseDocument(text, { lineCounter: lines, prettyErrors: false, uniqueKeys: false });
   const at = (offset: number) => {
     const { line, col } = lines.linePos(offset);
     return { file: fileName, line: Math.max(1, line), column: Math.max(1, col) };
   };
-  if (document.errors.length > 0) {
+  const faults = [...document.errors, ...document.warnings];
+  if (faults.length > 0) {
     return {
-      problems: document.errors.map((error) => ({ ...at(error.pos[0]), path: '', message: explainYaml(error.code, error.message) })),
+      problems: faults.map((fault) => ({ ...at(fault.pos[0]), path: '', message: explainYaml(fault) })),
     };
   }
+  const found = readYaml(document);
+  if (!found.readable)
+    return { problems: found.problems.map(({ offset, ...problem }) => ({ ...at(offset), ...problem })) };
   const problems = new Problems();
-  const value: unknown = document.toJS() ?? {};
-  const substituted = substitute(value, environment, problems);
+  const substituted = substitute(found.value ?? {}, environment, problems);
   const folder = path.dirname(path.resolve(fileName));
-  const options = checkFile(new Field(problems, [], substituted), (relative) => path.resolve(folder, relative));
-  if (problems.list.length === 0) return { options };
-  const located = firstOfEachPlace(problems.list).map((problem) => ({
-    ...at(offsetOf(document, problem)),
-    path: formatPath(problem.path),
-    message: problem.message,
-  }));
-  return { problems: located.sort((left, right) => left.line - right.line || left.column - right.column) };
+  const options = checkFile(new Field(problems, [], substituted), (relative) =>
+    path.resolve(folder, relative),
+  );
+  if (problems.list.length === 0 && found.problems.length === 0) return { options };
+  const located = [
+    ...found.problems,
+    ...firstOfEachPlace(problems.list).map((problem) => ({
+      offset: offsetOf(document, problem),
+      path: formatPath(problem.path),
+      message: problem.message,
+    })),
+  ].sort((left, right) => left.offset - right.offset);
+  return { problems: located.map(({ offset, ...problem }) => ({ ...at(offset), ...problem })) };
 }
 
 /** Reads and checks a file. Rejects with ConfigError. */
@@ -75,15 +99,21 @@ export async function readConfigFile(
 ): Promise<GatewayOptions> {
   let text: string;
   try {
-    text = await fs.readFile(file, 'utf8');
+    text = new TextDecoder('utf-8', { fatal: true }).decode(await fs.readFile(file));
   } catch (error) {
-    const { code, message } = error as NodeJS.ErrnoException;
-    const reason = code === 'ENOENT' ? 'there is no such file' : code === 'EISDIR' ? 'this is a folder' : message;
-    throw new OperatorError(`${file}: cannot be read: ${reason}`);
+    throw new ConfigError([
+      { file, line: 0, column: 0, path: '', message: `cannot be read: ${unreadable(error)}` },
+    ]);
   }
   const loaded = loadConfig(text, file, environment);
   if ('problems' in loaded) throw new ConfigError(loaded.problems);
   return loaded.options;
+}
+
+function unreadable(error: unknown): string {
+  const { code, message } = error as NodeJS.ErrnoException;
+  if (code === 'ERR_ENCODING_INVALID_ENCODED_DATA') return 'it is not UTF-8';
+  return code === 'ENOENT' ? 'there is no such file' : code === 'EISDIR' ? 'this is a folder' : message;
 }
 
 /** A stand-in for a bad value can fail a later check at the same place; the first fault is the true one. */
@@ -113,9 +143,13 @@ function offsetOf(document: Document, problem: Problem): number {
 }
 
 function stepInto(node: unknown, part: string | number): { key?: number; value: unknown } | undefined {
-  if (isSeq(node) && typeof part === 'number') return part < node.items.length ? { value: node.items[part] } : undefined;
+  if (isSeq(node) && typeof part === 'number')
+    return part < node.items.length ? { value: node.items[part] } : undefined;
   if (!isMap(node)) return undefined;
-  const pair = node.items.find((item) => isPair(item) && isScalar(item.key) && String(item.key.value) === String(part));
+  // Of two equal keys the last one counts.
+  const pair = node.items.findLast(
+    (item) => isPair(item) && isScalar(item.key) && String(item.key.value) === String(part),
+  );
   if (!pair) return undefined;
   const key = startOf(pair.key);
   return { ...(key === undefined ? {} : { key }), value: pair.value };
@@ -124,11 +158,3 @@ function stepInto(node: unknown, part: string | number): { key?: number; value: 
 function startOf(node: unknown): number | undefined {
   return isNode(node) ? (node as YamlNode).range?.[0] : undefined;
 }
-
-function explainYaml(code: string, message: string): string {
-  const text = message.split('\n')[0] ?? message;
-  if (code === 'TAB_AS_INDENT') return 'tabs must not be used for indentation: use blanks';
-  if (code === 'DUPLICATE_KEY') return 'this key stands here twice';
-  return `this is not YAML: ${text}`;
-}
-

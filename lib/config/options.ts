@@ -216,7 +216,13 @@ export const DEFAULTS = {
     onDemandMs: 1_000,
     suspicion: { flips: 10, windowMs: 10_000 },
   },
-  timeouts: { connectMs: 3_000, responseMs: 60_000, idleMs: 300_000, requestHeadMs: 10_000, keepAliveMs: 75_000 },
+  timeouts: {
+    connectMs: 3_000,
+    responseMs: 60_000,
+    idleMs: 300_000,
+    requestHeadMs: 10_000,
+    keepAliveMs: 75_000,
+  },
   limits: {
     loginRequestBytes: 65_536,
     loginResponseBytes: 262_144,
@@ -227,7 +233,11 @@ export const DEFAULTS = {
   cors: { enabled: false, allowedOriginPatterns: [], allowCredentials: false, maxAgeMs: 3_600_000 },
   via: null,
   log: { level: 'info', access: true, format: 'json' },
-  admin: { listen: { host: '127.0.0.1', port: 9090, tls: null }, allow: ['127.0.0.1/32', '::1/128'], tokens: [] },
+  admin: {
+    listen: { host: '127.0.0.1', port: 9090, tls: null },
+    allow: ['127.0.0.1/32', '::1/128'],
+    tokens: [],
+  },
   shutdown: { graceMs: 30_000, delayMs: 0 },
   service: {
     name: '',
@@ -240,7 +250,12 @@ export const DEFAULTS = {
     login: {
       also: [],
       request: { username: 'username' },
-      response: { success: { code: 200 }, userId: 'data.userId', username: 'data.username', token: 'data.token' },
+      response: {
+        success: { code: 200 },
+        userId: 'data.userId',
+        username: 'data.username',
+        token: 'data.token',
+      },
     },
     health: { intervalMs: null, timeoutMs: null, failures: null },
     timeouts: { connectMs: null, responseMs: null, idleMs: null },

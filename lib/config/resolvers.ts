@@ -1,5 +1,5 @@
 /** Checks of the token resolvers: Sa-Token, JWT, and sessions in Redis. */
-import type { Field, FieldObject, ResolvePath } from './fields.ts';
+import { Field, type FieldObject, Problems, type ResolvePath } from './fields.ts';
 import {
   DEFAULTS,
   type JwtResolverOptions,
@@ -12,7 +12,15 @@ import { checkRedis } from './redis.ts';
 
 export const RESOLVER_KEYS = {
   resolver: ['saToken', 'jwt', 'redis'],
-  saToken: ['redis', 'tokenName', 'loginTypes', 'keyPrefix', 'codec', 'activeTimeout', 'dynamicActiveTimeout'],
+  saToken: [
+    'redis',
+    'tokenName',
+    'loginTypes',
+    'keyPrefix',
+    'codec',
+    'activeTimeout',
+    'dynamicActiveTimeout',
+  ],
   jwt: ['secret', 'publicKey', 'jwksFile', 'algorithms', 'claim', 'issuer', 'audience', 'leeway', 'saToken'],
   jwtSaToken: ['loginType'],
   redis: ['redis', 'key', 'field', 'jsonPath'],
@@ -44,6 +52,9 @@ export function checkResolver(field: Field, context: ResolverContext): ResolverO
   const object = field.object(RESOLVER_KEYS.resolver);
   const [kind, ...more] = object.keys;
   if (kind === undefined || more.length > 0) object.fail('must be one of saToken: {…}, jwt: {…}, redis: {…}');
+  // What is wrong is said already: nothing may be asked of a stand-in.
+  if (!RESOLVER_KEYS.resolver.some((one) => one === kind))
+    return checkSaToken(new Field(new Problems(), [], {}), context);
   if (kind === 'jwt') return checkJwt(object.field('jwt'), context);
   if (kind === 'redis') return checkSessions(object.field('redis'), context);
   return checkSaToken(object.field('saToken'), context);
@@ -63,7 +74,11 @@ function checkSaToken(field: Field, context: ResolverContext): SaTokenResolverOp
   const types = loginTypes.list('a list of login types').map((type) => type.filled('login'));
   if (!loginTypes.absent && types.length === 0) loginTypes.fail('must name at least one login type');
   const activeTimeout = object.field('activeTimeout');
-  const off = activeTimeout.absent || activeTimeout.value === null || activeTimeout.value === 'off' || activeTimeout.value === false;
+  const off =
+    activeTimeout.absent ||
+    activeTimeout.value === null ||
+    activeTimeout.value === 'off' ||
+    activeTimeout.value === false;
   return {
     type: 'saToken',
     redis: ownRedis(object, context),
@@ -78,18 +93,25 @@ function checkSaToken(field: Field, context: ResolverContext): SaTokenResolverOp
 
 function checkJwt(field: Field, context: ResolverContext): JwtResolverOptions {
   const object = field.object(RESOLVER_KEYS.jwt);
-  const sources = ['secret', 'publicKey', 'jwksFile'].filter((key) => object.has(key) && object.field(key).value !== null);
+  const sources = ['secret', 'publicKey', 'jwksFile'].filter(
+    (key) => object.has(key) && object.field(key).value !== null,
+  );
   if (sources.length !== 1) {
-    object.fail(sources.length === 0 ? 'needs secret, publicKey or jwksFile' : `has ${sources.join(' and ')}: choose one`);
+    object.fail(
+      sources.length === 0
+        ? 'needs secret, publicKey or jwksFile'
+        : `has ${sources.join(' and ')}: choose one`,
+    );
   }
   const secret = checkSecret(object.field('secret'));
   const saToken = object.field('saToken');
   const jwksFile = object.field('jwksFile').textOrNull(null);
-  const publicKey = object.field('publicKey').textOrNull(null);
+  const publicKey = checkSecret(object.field('publicKey'));
   return {
     type: 'jwt',
     secret,
-    publicKey: publicKey === null || publicKey.includes('-----BEGIN') ? publicKey : context.resolvePath(publicKey),
+    publicKey:
+      publicKey === null || publicKey.includes('-----BEGIN') ? publicKey : context.resolvePath(publicKey),
     jwksFile: jwksFile === null ? null : context.resolvePath(jwksFile),
     algorithms: checkAlgorithms(object.field('algorithms'), secret !== null),
     claim: object.field('claim').filled(DEFAULTS.jwt.claim),
@@ -118,7 +140,10 @@ function checkAlgorithms(field: Field, secret: boolean): readonly string[] {
     const text = item.text(fallback);
     if (choices.includes(text)) return text;
     if (text.toLowerCase() === 'none') item.fail("'none' is no signature and is never accepted");
-    else item.fail(`must be one of ${choices.join(', ')} with ${secret ? 'a secret' : 'a public key'}, not '${text}'`);
+    else
+      item.fail(
+        `must be one of ${choices.join(', ')} with ${secret ? 'a secret' : 'a public key'}, not ${item.shown}`,
+      );
     return fallback;
   });
   if (algorithms.length === 0 && Array.isArray(field.value)) field.fail('must name at least one algorithm');

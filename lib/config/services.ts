@@ -8,7 +8,14 @@ import type {
   RouteVersion,
   ServiceDefinition,
 } from '../model.ts';
-import { type Field, type FieldObject, type FieldPath, isPlainObject, type Problems } from './fields.ts';
+import {
+  type Field,
+  type FieldObject,
+  type FieldPath,
+  formatPath,
+  isPlainObject,
+  type Problems,
+} from './fields.ts';
 import { DEFAULTS } from './options.ts';
 
 /** Every key that may stand in these places; the JSON Schema is held against them. */
@@ -45,6 +52,16 @@ export const BALANCES = ['weighted', 'round-robin', 'random', 'consistent-hash']
 export const HOST_HEADERS = ['client', 'node'] as const;
 export const RULE_TYPES = ['header', 'cookie', 'query', 'weight'] as const;
 
+/** Of the columns of gateway.sql. */
+const MOST_NAME = 256;
+const MOST_PATH = 256;
+const MOST_BASE_URL = 512;
+const MOST_REMARK = 512;
+const MOST_USERS = 2_147_483_647;
+
+/** A token of RFC 9110, which names of header fields and cookies are. */
+export const TOKEN = /^[A-Za-z0-9!#$%&'*+.^_`|~-]+$/;
+
 export interface ServiceContext {
   /** Of services that name no health path; null = a TCP connect. */
   readonly healthPath: string | null;
@@ -60,10 +77,10 @@ export function checkService(field: Field, context: ServiceContext): ServiceDefi
   const id = object.field('id').id();
   const service: ServiceDefinition = {
     id,
-    name: object.field('name').text(id),
+    name: object.field('name').shortText(id, MOST_NAME),
     pathPrefix: checkPrefix(object.field('pathPrefix')),
     loginPath,
-    healthPath: pathOrNull(object.field('healthPath'), context.healthPath),
+    healthPath: checkHealthPath(object.field('healthPath'), context.healthPath),
     defaultNodeId: object.field('defaultNodeId').textOrNull(defaults.defaultNodeId),
     enabled: object.field('enabled').flag(defaults.enabled),
     affinity,
@@ -106,12 +123,17 @@ function checkUpstream(object: FieldObject, context: ServiceContext): ServiceDef
 
 function checkAffinity(object: FieldObject, service: ServiceDefinition): void {
   if (service.affinity === 'none') {
-    if (service.loginPath !== null) object.field('loginPath').fail('means nothing with affinity: none; remove it, or use affinity: user');
-    if (service.defaultNodeId !== null) object.field('defaultNodeId').fail('means nothing with affinity: none; remove it');
+    if (service.loginPath !== null)
+      object.field('loginPath').fail('means nothing with affinity: none; remove it, or use affinity: user');
+    if (service.defaultNodeId !== null)
+      object.field('defaultNodeId').fail('means nothing with affinity: none; remove it');
   }
-  const { defaultNodeId } = service;
-  if (defaultNodeId !== null && !service.nodes.some((node) => node.id === defaultNodeId)) {
-    object.field('defaultNodeId').fail(`names no node of this service: '${defaultNodeId}'`);
+  if (service.loginPath === null && service.login.also.length > 0) {
+    object
+      .field('login')
+      .object(LOGIN_KEYS)
+      .field('also')
+      .fail('means nothing without loginPath: move one of them there');
   }
 }
 
@@ -121,7 +143,10 @@ function checkLogin(field: Field): LoginMapping {
   const request = login.field('request').object(['username']);
   const response = login.field('response').object(LOGIN_RESPONSE_KEYS);
   return {
-    also: login.field('also').list('a list of paths').map((path) => checkPath(path, path.text('/'))),
+    also: login
+      .field('also')
+      .list('a list of paths')
+      .map((path) => checkPath(path, path.text('/'))),
     request: { username: dottedPath(request.field('username'), defaults.request.username) },
     response: {
       success: checkSuccess(response.field('success')),
@@ -138,7 +163,8 @@ function nullOr<T>(field: Field, check: (field: Field) => T): T | null {
 
 function dottedPath(field: Field, fallback: string): string {
   const text = field.filled(fallback);
-  if (text !== '' && text.split('.').includes('')) field.fail(`must be a dotted path such as data.userId, not '${text}'`);
+  if (text !== '' && text.split('.').includes(''))
+    field.fail(`must be a dotted path such as data.userId, not ${field.shown}`);
   return text;
 }
 
@@ -146,7 +172,7 @@ function checkTokenSource(field: Field): string {
   const text = field.filled(DEFAULTS.service.login.response.token);
   const found = /^(cookie|header):(.*)$/.exec(text);
   if (!found) return dottedPath(field, DEFAULTS.service.login.response.token);
-  if (!/^[A-Za-z0-9!#$%&'*+.^_`|~-]+$/.test(found[2] ?? '')) field.fail(`must name a ${found[1]}, as in ${found[1]}:token`);
+  if (!TOKEN.test(found[2] ?? '')) field.fail(`must name a ${found[1]}, as in ${found[1]}:token`);
   return text;
 }
 
@@ -159,8 +185,13 @@ function checkSuccess(field: Field): LoginMapping['response']['success'] {
   const success: Record<string, string | number | boolean | null> = {};
   for (const [path, value] of Object.entries(field.value)) {
     const scalar = value === null || ['string', 'number', 'boolean'].includes(typeof value);
-    if (scalar) success[path] = value as string | number | boolean | null;
-    else field.problems.add([...field.path, path], 'must be text, a number, true, false or null');
+    if (!scalar) field.problems.add([...field.path, path], 'must be text, a number, true, false or null');
+    else if (
+      typeof value === 'number' &&
+      (Number.isInteger(value) ? !Number.isSafeInteger(value) : !Number.isFinite(value))
+    ) {
+      field.problems.add([...field.path, path], 'is no number that can be compared exactly');
+    } else success[path] = value as string | number | boolean | null;
   }
   return success;
 }
@@ -170,45 +201,56 @@ export function checkNode(field: Field): NodeDefinition {
   const defaults = DEFAULTS.node;
   return {
     id: object.field('id').id(),
-    name: object.field('name').text(defaults.name),
+    name: object.field('name').shortText(defaults.name, MOST_NAME),
     baseUrl: checkBaseUrl(object.field('baseUrl')),
     enabled: object.field('enabled').flag(defaults.enabled),
     draining: object.field('draining').flag(defaults.draining),
     weight: object.field('weight').number(defaults.weight, { least: 0 }),
-    maxUsers: object.field('maxUsers').numberOrNull(defaults.maxUsers, { least: 1, whole: true }),
-    remark: object.field('remark').text(defaults.remark),
+    maxUsers: object
+      .field('maxUsers')
+      .numberOrNull(defaults.maxUsers, { least: 1, most: MOST_USERS, whole: true }),
+    remark: object.field('remark').shortText(defaults.remark, MOST_REMARK),
   };
 }
 
+/** A stand-in is empty: a made-up address could clash with a real one. */
 function checkBaseUrl(field: Field): string {
-  const fallback = 'http://127.0.0.1';
   if (field.absent) {
     field.fail('is missing: write scheme, host and port, such as http://127.0.0.1:9001');
-    return fallback;
+    return '';
   }
-  const text = field.text(fallback);
+  // The text may hold a password, so it is not repeated.
+  const text = field.secret();
+  if (typeof field.value !== 'string') return '';
   const bare = text.replace(/\/$/, '');
-  if (!/^https?:\/\/[^/?#@\s\\]+$/i.test(bare) || !URL.canParse(bare)) {
-    // The text may hold a password, so it is not repeated.
+  if (
+    !/^https?:\/\/[^/?#@\s\\]*[^/?#@\s\\:]$/i.test(bare) ||
+    !URL.canParse(bare) ||
+    new URL(bare).port === '0'
+  ) {
     field.fail('must be http:// or https:// with host and port only, such as http://127.0.0.1:9001');
-    return fallback;
+    return '';
   }
+  if (bare.length > MOST_BASE_URL) field.fail(`must not be longer than ${MOST_BASE_URL} characters`);
   return bare;
 }
 
-/** Undefined key = reached only through routes. */
+/** Absent = reached only through routes. */
 function checkPrefix(field: Field): string | null {
-  if (field.absent || field.value === null) return null;
-  const text = field.text('/');
+  return field.absent || field.value === null ? null : checkPresentPrefix(field);
+}
+
+/** A stand-in is empty: a made-up prefix could clash with a real one. */
+function checkPresentPrefix(field: Field): string {
+  const text = field.text('');
+  if (typeof field.value !== 'string') return '';
   if (text === '') {
     field.fail("must not be empty: write '/' for everything");
-    return '/';
+    return '';
   }
-  if (text !== '/' && text.endsWith('/')) {
-    field.fail(`must not end in '/': write '${text.replace(/\/+$/, '') || '/'}'`);
-    return text.replace(/\/+$/, '') || '/';
-  }
-  return checkPath(field, text);
+  const bare = text.replace(/\/+$/, '') || '/';
+  if (bare !== text) field.fail(`must not end in '/'${write(field, bare)}`);
+  return checkPath(field, bare);
 }
 
 function pathOrNull(field: Field, fallback: string | null): string | null {
@@ -217,14 +259,33 @@ function pathOrNull(field: Field, fallback: string | null): string | null {
   return checkPath(field, field.text('/'));
 }
 
-function checkPath(field: Field, text: string): string {
-  if (!text.startsWith('/')) field.fail(`must start with '/': write '/${text}'`);
-  else if (/[?#]/.test(text)) field.fail("must be a path without '?' or '#'");
-  else if (/[\s\\]|[^\x21-\x7e]/.test(text)) field.fail('must hold no blanks, backslashes or characters outside ASCII');
-  else if (/\/\//.test(text)) field.fail("must not hold '//'");
-  else if (/\/\.{1,2}(\/|$)/.test(text)) field.fail("must not hold '.' or '..' segments");
-  else if (/%(2f|5c|00|2e)/i.test(text)) field.fail("must not hold encoded '/', '\\', '.' or NUL");
+/** Of a probe: unlike the others it may have a query. */
+export function checkHealthPath(field: Field, fallback: string | null): string | null {
+  if (field.value === null) return null;
+  if (field.absent) return fallback;
+  const text = field.shortText('/', MOST_PATH);
+  if (!text.startsWith('/')) field.fail(`must start with '/'${write(field, `/${text}`)}`);
+  else if (/#|[^\x21-\x7e]/.test(text)) field.fail("must hold no blanks, '#' or characters outside ASCII");
   return text;
+}
+
+function checkPath(field: Field, text: string): string {
+  if (text.length > MOST_PATH) field.fail(`must not be longer than ${MOST_PATH} characters`);
+  else if (!text.startsWith('/')) field.fail(`must start with '/'${write(field, `/${text}`)}`);
+  else if (/[?#]/.test(text)) field.fail("must be a path without '?' or '#'");
+  else if (/[\s\\]|[^\x21-\x7e]/.test(text))
+    field.fail('must hold no blanks, backslashes or characters outside ASCII');
+  else if (/\/\//.test(text)) field.fail("must not hold '//'");
+  else if (/\/\.{1,2}([/;]|$)/.test(text)) field.fail("must not hold '.' or '..' segments");
+  else if (/%(2f|5c|00|2e)/i.test(text)) field.fail("must not hold encoded '/', '\\', '.' or NUL");
+  // No request with such a path is let in, so nothing would ever match.
+  else if (/%(?![0-9a-f]{2})/i.test(text)) field.fail("must not hold a '%' without two hexadecimal digits");
+  return text;
+}
+
+/** `: write '…'`, unless that would tell what an environment variable holds. */
+function write(field: Field, text: string): string {
+  return field.fromEnvironment ? '' : `: write '${text}'`;
 }
 
 export function checkRoute(field: Field): RouteDefinition {
@@ -235,15 +296,21 @@ export function checkRoute(field: Field): RouteDefinition {
   if (versions.length === 0) object.field('versions').fail('must name at least one version');
   const names = versions.map((version) => version.version);
   names.forEach((name, index) => {
-    if (names.indexOf(name) < index) object.field('versions').problems.add([...object.field('versions').path, index, 'version'], `is used twice: '${name}'`);
+    if (names.indexOf(name) < index)
+      object
+        .field('versions')
+        .problems.add([...object.field('versions').path, index, 'version'], `is used twice: '${name}'`);
   });
   return {
     id: object.field('id').id(),
-    pathPrefix: checkPrefix(prefix) ?? '/',
+    pathPrefix: prefix.absent ? '' : checkPresentPrefix(prefix),
     enabled: object.field('enabled').flag(DEFAULTS.route.enabled),
     fallback: object.field('fallback').flag(DEFAULTS.route.fallback),
     versions,
-    rules: object.field('rules').list('a list of rules').map((rule) => checkRule(rule, names)),
+    rules: object
+      .field('rules')
+      .list('a list of rules')
+      .map((rule) => checkRule(rule, names)),
   };
 }
 
@@ -262,53 +329,100 @@ function checkRule(field: Field, versions: readonly string[]): RouteRule {
   const type = object.field('type').choice(RULE_TYPES, 'header');
   if (object.field('type').absent) object.field('type').fail(`is missing: ${RULE_TYPES.join(', ')}`);
   const version = object.field('version').id();
-  if (version !== '' && !versions.includes(version)) object.field('version').fail(`names no version of this route: '${version}'`);
+  if (unknownName(version, versions))
+    object.field('version').fail(`names no version of this route: '${version}'`);
   if (object.field('value').absent) object.field('value').fail('is missing');
   if (type === 'weight') {
     if (object.has('name')) object.field('name').fail('means nothing in a weight rule');
     return { type, value: object.field('value').number(0, { least: 0, most: 100 }), version };
   }
   if (object.field('name').absent) object.field('name').fail('is missing');
-  return { type, name: object.field('name').filled(''), value: object.field('value').text(''), version };
+  const name = object.field('name').filled('');
+  if (name !== '' && type !== 'query' && !TOKEN.test(name))
+    object.field('name').fail(`is not the name of a ${type}: ${object.field('name').shown}`);
+  return { type, name, value: object.field('value').text(''), version };
 }
 
-/** What no single service can show: ids and prefixes that clash, references that lead nowhere. */
+/** A name that could not be read is empty, and may be the one that is looked for. */
+function unknownName(name: string, known: readonly string[]): boolean {
+  return name !== '' && !known.includes(name) && !known.includes('');
+}
+
+/**
+ * What no single service can show: ids and prefixes that clash, references that lead nowhere. Whether every service
+ * can be reached is asked by checkReachable: one that is made before its route cannot.
+ */
 export function checkTogether(definition: RegistryDefinition, problems: Problems): void {
   const { services, routes } = definition;
-  unique(problems, [
-    ...services.map((service, index): Named => [['services', index, 'id'], service.id]),
-    ...routes.map((route, index): Named => [['routes', index, 'id'], route.id]),
-  ], (id, other) => `'${id}' is the id of ${other} already`);
+  const ids = services.map((service) => service.id);
   unique(
     problems,
-    services.flatMap((service, index) => service.nodes.map((node, at): Named => [['services', index, 'nodes', at, 'id'], node.id])),
+    [
+      ...services.map((service, index): Named => [['services', index, 'id'], service.id]),
+      ...routes.map((route, index): Named => [['routes', index, 'id'], route.id]),
+    ],
+    (id, other) => `'${id}' is the id of ${other} already`,
+  );
+  unique(
+    problems,
+    services.flatMap((service, index) =>
+      service.nodes.map((node, at): Named => [['services', index, 'nodes', at, 'id'], node.id]),
+    ),
     (id, other) => `'${id}' is the id of ${other} already: node ids are unique across services`,
   );
-  unique(problems, [
-    ...services.flatMap((service, index): Named[] => service.pathPrefix === null ? [] : [[['services', index, 'pathPrefix'], service.pathPrefix]]),
-    ...routes.map((route, index): Named => [['routes', index, 'pathPrefix'], route.pathPrefix]),
-  ], (prefix, other) => `'${prefix}' is the prefix of ${other} already`);
+  unique(
+    problems,
+    [
+      ...services.flatMap((service, index): Named[] =>
+        service.pathPrefix === null ? [] : [[['services', index, 'pathPrefix'], service.pathPrefix]],
+      ),
+      ...routes.map((route, index): Named => [['routes', index, 'pathPrefix'], route.pathPrefix]),
+    ],
+    (prefix, other) => `'${prefix}' is the prefix of ${other} already`,
+  );
   services.forEach((service, index) => {
     unique(
       problems,
-      service.nodes.map((node, at): Named => [['services', index, 'nodes', at, 'baseUrl'], normalizeUrl(node.baseUrl)]),
+      service.nodes.map(
+        (node, at): Named => [['services', index, 'nodes', at, 'baseUrl'], normalizeUrl(node.baseUrl)],
+      ),
       (_url, other) => `is the address of ${other} already`,
     );
-    if (service.pathPrefix === null && !routes.some((route) => route.versions.some((version) => version.service === service.id))) {
-      problems.add(['services', index], 'has no pathPrefix and no route names it, so nothing can reach it');
+    const { defaultNodeId, nodes } = service;
+    if (
+      defaultNodeId !== null &&
+      unknownName(
+        defaultNodeId,
+        nodes.map((node) => node.id),
+      )
+    ) {
+      problems.add(['services', index, 'defaultNodeId'], `names no node of this service: '${defaultNodeId}'`);
     }
   });
   routes.forEach((route, index) => {
     route.versions.forEach((version, at) => {
-      if (version.service === '' || services.some((service) => service.id === version.service)) return;
+      if (!unknownName(version.service, ids)) return;
       problems.add(['routes', index, 'versions', at, 'service'], `names no service: '${version.service}'`);
     });
   });
 }
 
+/** In a file, a service without a prefix that no route names is a mistake. */
+export function checkReachable({ services, routes }: RegistryDefinition, problems: Problems): void {
+  const named = new Set(routes.flatMap((route) => route.versions.map((version) => version.service)));
+  services.forEach((service, index) => {
+    if (service.pathPrefix !== null || service.id === '' || named.has(service.id) || named.has('')) return;
+    problems.add(['services', index], 'has no pathPrefix and no route names it, so nothing can reach it');
+  });
+}
+
 type Named = readonly [FieldPath, string];
 
-function unique(problems: Problems, named: readonly Named[], explain: (value: string, other: string) => string): void {
+function unique(
+  problems: Problems,
+  named: readonly Named[],
+  explain: (value: string, other: string) => string,
+): void {
   const first = new Map<string, FieldPath>();
   for (const [path, value] of named) {
     if (value === '') continue;
@@ -320,12 +434,4 @@ function unique(problems: Problems, named: readonly Named[], explain: (value: st
 
 function normalizeUrl(baseUrl: string): string {
   return URL.canParse(baseUrl) ? new URL(baseUrl).origin : baseUrl;
-}
-
-/** `services[0].nodes[1].id` */
-export function formatPath(path: FieldPath): string {
-  return path.reduce<string>((text, part) => {
-    if (typeof part === 'number') return `${text}[${part}]`;
-    return text === '' ? part : `${text}.${part}`;
-  }, '');
 }

@@ -22,7 +22,23 @@ describe('a configuration', () => {
     const { dataDir, ...store } = options.store;
     assert.equal(dataDir, '/etc/gateway/gateway-data', 'from the folder of the file');
     assert.deepEqual(store, { postgres: null, redis: null });
-    const same = ['listen', 'workers', 'trustedProxies', 'allow', 'cache', 'identity', 'registry', 'health', 'timeouts', 'limits', 'cors', 'via', 'log', 'admin', 'shutdown'] as const;
+    const same = [
+      'listen',
+      'workers',
+      'trustedProxies',
+      'allow',
+      'cache',
+      'identity',
+      'registry',
+      'health',
+      'timeouts',
+      'limits',
+      'cors',
+      'via',
+      'log',
+      'admin',
+      'shutdown',
+    ] as const;
     for (const key of same) assert.deepEqual(options[key], DEFAULTS[key], key);
     const [service] = options.registryDefinition.services;
     assert.deepEqual(service, {
@@ -40,17 +56,36 @@ describe('a configuration', () => {
 timeouts: { connect: 250ms, response: 5s, idle: 2m, requestHead: 1.5s, keepAlive: 24h }
 limits: { loginRequest: 1B, loginResponse: 64KB, header: 10MB, body: 1GB }
 `);
-    assert.deepEqual(options.timeouts, { connectMs: 250, responseMs: 5_000, idleMs: 120_000, requestHeadMs: 1_500, keepAliveMs: 86_400_000 });
-    assert.deepEqual(options.limits, { loginRequestBytes: 1, loginResponseBytes: 65_536, headerBytes: 10_485_760, bodyBytes: 1_073_741_824, connectionsPerNode: null });
+    assert.deepEqual(options.timeouts, {
+      connectMs: 250,
+      responseMs: 5_000,
+      idleMs: 120_000,
+      requestHeadMs: 1_500,
+      keepAliveMs: 86_400_000,
+    });
+    assert.deepEqual(options.limits, {
+      loginRequestBytes: 1,
+      loginResponseBytes: 65_536,
+      headerBytes: 10_485_760,
+      bodyBytes: 1_073_741_824,
+      connectionsPerNode: null,
+    });
   });
 
   it('keeps a zero where zero means something, and does not take it for "not set"', () => {
-    const options = load(`${LEAST}\ncache: { ttl: 0s, staleIfError: 0s }\nshutdown: { grace: 0s }\nhealth: { jitter: 0 }\n`);
-    assert.deepEqual([options.cache.ttlMs, options.cache.staleIfErrorMs, options.shutdown.graceMs, options.health.jitter], [0, 0, 0, 0]);
+    const options = load(
+      `${LEAST}\ncache: { ttl: 0s, staleIfError: 0s }\nshutdown: { grace: 0s }\nhealth: { jitter: 0 }\n`,
+    );
+    assert.deepEqual(
+      [options.cache.ttlMs, options.cache.staleIfErrorMs, options.shutdown.graceMs, options.health.jitter],
+      [0, 0, 0, 0],
+    );
   });
 
   it('reads every form of a listen address', () => {
-    const { listen } = load(`${LEAST}\nlisten: [":80", "127.0.0.1:0", "[::1]:8443", { host: h, port: 1, tls: { cert: c.pem, key: /k.pem } }]`);
+    const { listen } = load(
+      `${LEAST}\nlisten: [":80", "127.0.0.1:0", "[::1]:8443", { host: h, port: 1, tls: { cert: c.pem, key: /k.pem } }]`,
+    );
     assert.deepEqual(listen, [
       { host: '0.0.0.0', port: 80, tls: null },
       { host: '127.0.0.1', port: 0, tls: null },
@@ -60,11 +95,14 @@ limits: { loginRequest: 1B, loginResponse: 64KB, header: 10MB, body: 1GB }
   });
 
   it('takes values from the environment, as values and never as structure', () => {
-    const options = load(`${LEAST}\nvia: "\${VIA}"\nworkers: "\${WORKERS:-1}"\nlog: { access: "\${ACCESS}", level: "\${LEVEL:-debug}" }\nstore: { dataDir: "$\${plain}" }`, {
-      VIA: 'edge',
-      ACCESS: 'false',
-      LEVEL: '',
-    });
+    const options = load(
+      `${LEAST}\nvia: "\${VIA}"\nworkers: "\${WORKERS:-1}"\nlog: { access: "\${ACCESS}", level: "\${LEVEL:-debug}" }\nstore: { dataDir: "$\${plain}" }`,
+      {
+        VIA: 'edge',
+        ACCESS: 'false',
+        LEVEL: '',
+      },
+    );
     assert.equal(options.via, 'edge');
     assert.equal(options.workers, 1);
     assert.deepEqual(options.log, { level: 'debug', access: false, format: 'json' });
@@ -73,8 +111,32 @@ limits: { loginRequest: 1B, loginResponse: 64KB, header: 10MB, body: 1GB }
     assert.deepEqual(tricky.store.redis?.target, { kind: 'single', url: 'redis://h/0#}, x: {' });
   });
 
+  it('lets a probe have a query, for all services and for one', () => {
+    const { health, registryDefinition } = load(
+      `health: { path: "/h?a=1" }\n${LEAST.replace('pathPrefix', 'healthPath: "/h?b=1", pathPrefix')}`,
+    );
+    assert.deepEqual([health.path, registryDefinition.services[0]?.healthPath], ['/h?a=1', '/h?b=1']);
+  });
+
+  it('keeps the admin listener on the loopback when only its port is given', () => {
+    assert.deepEqual(load(`${LEAST}\nadmin: { listen: { port: 9999 } }`).admin.listen, {
+      host: '127.0.0.1',
+      port: 9999,
+      tls: null,
+    });
+  });
+
+  it('takes an anchor and its aliases for the same value', () => {
+    const { registryDefinition } = load(`services:
+  - { id: a, pathPrefix: /a, loginPath: /l, login: &login { response: { success: { ok: true } } }, nodes: [] }
+  - { id: b, pathPrefix: /b, loginPath: /l, login: *login, nodes: [] }`);
+    assert.deepEqual(registryDefinition.services[1]?.login, registryDefinition.services[0]?.login);
+  });
+
   it('reads PostgreSQL, and Redis in its three forms', () => {
-    const single = load(`${LEAST}\nstore: { postgres: { url: "postgres://h/d", poolSize: 3 }, redis: { url: "rediss://h", timeout: 1s } }`);
+    const single = load(
+      `${LEAST}\nstore: { postgres: { url: "postgres://h/d", poolSize: 3 }, redis: { url: "rediss://h", timeout: 1s } }`,
+    );
     assert.deepEqual(single.store.postgres, { ...DEFAULTS.postgres, url: 'postgres://h/d', poolSize: 3 });
     assert.deepEqual(single.store.redis, { target: { kind: 'single', url: 'rediss://h' }, timeoutMs: 1_000 });
     const cluster = load(`${LEAST}\nstore: { redis: { cluster: ["redis://a", "redis://b"] } }`);
@@ -95,10 +157,47 @@ identity:
     - redis: { redis: { url: "redis://other" }, key: "sess:{token}", jsonPath: passport.user }
 `);
     assert.deepEqual(identity.resolvers, [
-      { type: 'saToken', redis: null, tokenName: 'Authorization', loginTypes: ['login', 'admin'], keyPrefix: '', codec: 'json', activeTimeoutSeconds: 1_800, dynamicActiveTimeout: false },
-      { type: 'jwt', secret: 's', publicKey: null, jwksFile: null, algorithms: ['HS256'], claim: 'sub', issuer: null, audience: null, leewayMs: 0, saToken: { loginType: 'login' } },
-      { type: 'jwt', secret: null, publicKey: '/etc/gateway/key.pem', jwksFile: null, algorithms: ['ES256'], claim: 'user.id', issuer: 'i', audience: 'a', leewayMs: 5_000, saToken: null },
-      { type: 'redis', redis: { target: { kind: 'single', url: 'redis://other' }, timeoutMs: 100 }, key: 'sess:{token}', field: null, jsonPath: 'passport.user' },
+      {
+        type: 'saToken',
+        redis: null,
+        tokenName: 'Authorization',
+        loginTypes: ['login', 'admin'],
+        keyPrefix: '',
+        codec: 'json',
+        activeTimeoutSeconds: 1_800,
+        dynamicActiveTimeout: false,
+      },
+      {
+        type: 'jwt',
+        secret: 's',
+        publicKey: null,
+        jwksFile: null,
+        algorithms: ['HS256'],
+        claim: 'sub',
+        issuer: null,
+        audience: null,
+        leewayMs: 0,
+        saToken: { loginType: 'login' },
+      },
+      {
+        type: 'jwt',
+        secret: null,
+        publicKey: '/etc/gateway/key.pem',
+        jwksFile: null,
+        algorithms: ['ES256'],
+        claim: 'user.id',
+        issuer: 'i',
+        audience: 'a',
+        leewayMs: 5_000,
+        saToken: null,
+      },
+      {
+        type: 'redis',
+        redis: { target: { kind: 'single', url: 'redis://other' }, timeoutMs: 100 },
+        key: 'sess:{token}',
+        field: null,
+        jsonPath: 'passport.user',
+      },
     ]);
   });
 
@@ -138,7 +237,16 @@ routes:
     assert.deepEqual(service.timeouts, { connectMs: 1_000, responseMs: 2_000, idleMs: 3_000 });
     assert.deepEqual(service.upstream, { hostHeader: 'node', ca: '/etc/gateway/ca.pem', insecure: true });
     assert.deepEqual(service.nodes, [
-      { id: 'n1', name: 'N', baseUrl: 'https://h', enabled: false, draining: true, weight: 0.5, maxUsers: 10, remark: 'r' },
+      {
+        id: 'n1',
+        name: 'N',
+        baseUrl: 'https://h',
+        enabled: false,
+        draining: true,
+        weight: 0.5,
+        maxUsers: 10,
+        remark: 'r',
+      },
     ]);
     assert.deepEqual(registryDefinition.routes, [
       {
@@ -153,17 +261,36 @@ routes:
         ],
       },
     ]);
-    assert.deepEqual(storedChecks.service({ ...service, nodes: [] }, 'services.a'), { ...service, nodes: [] }, 'and is the same when it comes back from a store');
+    assert.deepEqual(
+      storedChecks.service({ ...service, nodes: [] }, 'services.a'),
+      { ...service, nodes: [] },
+      'and is the same when it comes back from a store',
+    );
     assert.deepEqual(storedChecks.node(service.nodes[0], 'node'), service.nodes[0]);
     assert.deepEqual(storedChecks.route(registryDefinition.routes[0], 'route'), registryDefinition.routes[0]);
-    assert.throws(() => storedChecks.service({ ...service, pathPrefix: 'x', health: { ...service.health, intervalMs: 'soon' } }, 'services.a'), /services\.a\.pathPrefix: must start with '\/'.*services\.a\.health\.interval: must be a duration/);
-    assert.deepEqual(serviceForm(service)['timeouts'], { connect: '1000ms', response: '2000ms', idle: '3000ms' });
+    assert.throws(
+      () =>
+        storedChecks.service(
+          { ...service, pathPrefix: 'x', health: { ...service.health, intervalMs: 'soon' } },
+          'services.a',
+        ),
+      /services\.a\.pathPrefix: must start with '\/'.*services\.a\.health\.interval: must be a duration/,
+    );
+    assert.deepEqual(serviceForm(service)['timeouts'], {
+      connect: '1000ms',
+      response: '2000ms',
+      idle: '3000ms',
+    });
   });
 
   for (const name of ['quickstart.yaml', 'production.yaml']) {
     it(`in examples/${name} has no mistakes`, () => {
       const file = findPackageFile(path.join('examples', name));
-      const environment = { DATABASE_URL: 'postgres://h/d', REDIS_URL: 'redis://h', ADMIN_TOKEN: '0123456789abcdef' };
+      const environment = {
+        DATABASE_URL: 'postgres://h/d',
+        REDIS_URL: 'redis://h',
+        ADMIN_TOKEN: '0123456789abcdef',
+      };
       const loaded = loadConfig(fs.readFileSync(file, 'utf8'), file, environment);
       assert.deepEqual('problems' in loaded ? loaded.problems : [], []);
     });
