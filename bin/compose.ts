@@ -6,16 +6,23 @@ import type { AddressInfo } from 'node:net';
 import { AdminServer } from '../lib/admin/server.ts';
 import { StatelessBalancer } from '../lib/balance/balancer.ts';
 import { Placement } from '../lib/balance/placement.ts';
+import { BINDINGS_CHANNEL, readBindingNotification } from '../lib/bindings/binding-notification.ts';
 import { BindingService } from '../lib/bindings/binding-service.ts';
 import type { BindingStore } from '../lib/bindings/binding-store.ts';
-import { BINDINGS_CHANNEL, readBindingNotification } from '../lib/bindings/binding-notification.ts';
 import { Journal } from '../lib/bindings/journal.ts';
 import { JournalBindings } from '../lib/bindings/journal-bindings.ts';
 import { LoginCandidates } from '../lib/bindings/login-candidates.ts';
 import { PostgresBindings } from '../lib/bindings/postgres-bindings.ts';
 import { RedisBindingCache } from '../lib/bindings/redis-cache.ts';
 import { UnfinishedLogins } from '../lib/bindings/unfinished-logins.ts';
-import type { GatewayOptions, ListenOptions, PostgresOptions, RedisOptions, ResolverOptions } from '../lib/config/options.ts';
+import type {
+  GatewayOptions,
+  ListenOptions,
+  PostgresOptions,
+  RedisOptions,
+  ResolverOptions,
+} from '../lib/config/options.ts';
+import { storedChecks } from '../lib/config/stored-definitions.ts';
 import type { Handler } from '../lib/context.ts';
 import { OperatorError } from '../lib/errors.ts';
 import { HealthChecker } from '../lib/health/health-checker.ts';
@@ -34,32 +41,31 @@ import { stickyRoute } from '../lib/middleware/sticky-route.ts';
 import type { Logger, RenderedLogger } from '../lib/observe/log.ts';
 import { Metrics } from '../lib/observe/metrics.ts';
 import { buildPipeline, type Stages } from '../lib/pipeline.ts';
-import type { Stoppable } from '../lib/process/shutdown.ts';
 import { PublicListener } from '../lib/process/public-listener.ts';
+import type { Stoppable } from '../lib/process/shutdown.ts';
 import { Connections } from '../lib/proxy/connections.ts';
 import { Forwarder } from '../lib/proxy/forward.ts';
 import { CLOSE_GOING_AWAY, Tunnels } from '../lib/proxy/tunnels.ts';
 import { Upgrader } from '../lib/proxy/upgrade.ts';
-import { storedChecks } from '../lib/config/stored-definitions.ts';
 import { definitionHash, FileRegistry } from '../lib/registry/file-registry.ts';
 import { LastGoodFile } from '../lib/registry/last-good.ts';
 import { PostgresRegistry, REGISTRY_CHANNEL } from '../lib/registry/postgres-registry.ts';
 import { Registry } from '../lib/registry/registry.ts';
-import type { Clock } from '../lib/support/clock.ts';
-import { AddressList } from '../lib/support/ip.ts';
-import { extractToken, maskQueryToken } from '../lib/tokens/extract-token.ts';
-import { JwtResolver } from '../lib/tokens/jwt.ts';
-import { RedisSessionResolver } from '../lib/tokens/redis-session.ts';
-import { SaTokenResolver } from '../lib/tokens/sa-token.ts';
-import { JournalTokenStore } from '../lib/tokens/journal-token-store.ts';
-import { PostgresTokenStore } from '../lib/tokens/postgres-token-store.ts';
-import { RedisTokenStore } from '../lib/tokens/redis-token-store.ts';
-import { TokenService } from '../lib/tokens/token-service.ts';
-import type { TokenResolver, TokenStore } from '../lib/tokens/token-store.ts';
 import { migrate, verifySchema } from '../lib/stores/migrate.ts';
 import { PostgresStore } from '../lib/stores/postgres.ts';
 import { PostgresListener } from '../lib/stores/postgres-listener.ts';
 import { RedisStore } from '../lib/stores/redis.ts';
+import type { Clock } from '../lib/support/clock.ts';
+import { AddressList } from '../lib/support/ip.ts';
+import { extractToken, maskQueryToken } from '../lib/tokens/extract-token.ts';
+import { JournalTokenStore } from '../lib/tokens/journal-token-store.ts';
+import { JwtResolver } from '../lib/tokens/jwt.ts';
+import { PostgresTokenStore } from '../lib/tokens/postgres-token-store.ts';
+import { RedisSessionResolver } from '../lib/tokens/redis-session.ts';
+import { RedisTokenStore } from '../lib/tokens/redis-token-store.ts';
+import { SaTokenResolver } from '../lib/tokens/sa-token.ts';
+import { TokenService } from '../lib/tokens/token-service.ts';
+import type { TokenResolver, TokenStore } from '../lib/tokens/token-store.ts';
 
 export interface GatewayEnvironment {
   readonly logger: Logger & RenderedLogger;
@@ -173,8 +179,16 @@ export class Gateway implements Stoppable {
       logger: this.#logger,
       metrics: this.metrics,
     });
-    const checker = new HealthChecker({ registry: health, clock: this.#clock, logger: this.#logger, options: options.health });
-    const shared = options.store.postgres && stores.redis ? new RedisBindingCache(stores.redis, options.cache.redisTtlMs, this.#logger, this.#clock) : null;
+    const checker = new HealthChecker({
+      registry: health,
+      clock: this.#clock,
+      logger: this.#logger,
+      options: options.health,
+    });
+    const shared =
+      options.store.postgres && stores.redis
+        ? new RedisBindingCache(stores.redis, options.cache.redisTtlMs, this.#logger, this.#clock)
+        : null;
     const bindings = new BindingService({
       store: stores.bindings,
       shared,
@@ -186,9 +200,18 @@ export class Gateway implements Stoppable {
       metrics: this.metrics,
     });
     const tokens = await this.#makeTokens(stores);
-    const placement = new Placement({ health, counts: stores.bindings, clock: this.#clock, logger: this.#logger });
+    const placement = new Placement({
+      health,
+      counts: stores.bindings,
+      clock: this.#clock,
+      logger: this.#logger,
+    });
     const balancer = new StatelessBalancer(health);
-    const unfinished = new UnfinishedLogins({ clock: this.#clock, logger: this.#logger, keepMs: options.identity.tokenTtlMs });
+    const unfinished = new UnfinishedLogins({
+      clock: this.#clock,
+      logger: this.#logger,
+      keepMs: options.identity.tokenTtlMs,
+    });
     const tunnels = new Tunnels(bindings);
     const connections = new Connections({ connectMs: options.timeouts.connectMs, clock: this.#clock });
     const forwarder = this.#makeForwarder(connections, checker);
@@ -392,7 +415,12 @@ export class Gateway implements Stoppable {
     const { bindings, tokens, placement, health, checker } = parts;
     return {
       requestId: requestId(),
-      accessLog: accessLog({ ...common, traffic: this.#traffic, enabled: log.access, maskTarget: (target) => maskQueryToken(target, source) }),
+      accessLog: accessLog({
+        ...common,
+        traffic: this.#traffic,
+        enabled: log.access,
+        maskTarget: (target) => maskQueryToken(target, source),
+      }),
       errorBoundary: errorBoundary({ ...common, extraHeaders: (context) => context.corsHeaders ?? [] }),
       ipAllow: ipAllow(new AddressList(allow), new AddressList(trustedProxies)),
       cors: cors(this.#options.cors.enabled ? new CorsPolicy(this.#options.cors) : null),
@@ -469,8 +497,11 @@ export class Gateway implements Stoppable {
       const { snapshot } = this.registry;
       return snapshot ? (this.#clock.now() - snapshot.loadedAtMs) / 1000 : -1;
     });
-    this.metrics.gauge('gateway_snapshot_stale', '1 = the registry is the last good one, not read from its source', {}, () =>
-      this.registry.snapshot?.stale ? 1 : 0,
+    this.metrics.gauge(
+      'gateway_snapshot_stale',
+      '1 = the registry is the last good one, not read from its source',
+      {},
+      () => (this.registry.snapshot?.stale ? 1 : 0),
     );
   }
 

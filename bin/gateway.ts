@@ -7,8 +7,8 @@ import type { GatewayOptions } from '../lib/config/options.ts';
 import { OperatorError } from '../lib/errors.ts';
 import { BufferedSink } from '../lib/observe/buffered-sink.ts';
 import { LineLogger } from '../lib/observe/log.ts';
-import { runUntilSignal } from '../lib/process/shutdown.ts';
 import { findPackageFile } from '../lib/process/package-file.ts';
+import { runUntilSignal } from '../lib/process/shutdown.ts';
 import { migrate } from '../lib/stores/migrate.ts';
 import { PostgresStore } from '../lib/stores/postgres.ts';
 import { systemClock } from '../lib/support/clock.ts';
@@ -97,7 +97,8 @@ async function check(config: string): Promise<number> {
 
 async function migrateSchema(config: string): Promise<number> {
   const options = await readConfigFile(config, process.env);
-  if (!options.store.postgres) throw new OperatorError(`${config}: store.postgres is not set: there is nothing to migrate`);
+  if (!options.store.postgres)
+    throw new OperatorError(`${config}: store.postgres is not set: there is nothing to migrate`);
   const postgres = new PostgresStore(options.store.postgres, makeLogger(options).logger, systemClock);
   try {
     await migrate(postgres);

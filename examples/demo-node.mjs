@@ -75,7 +75,10 @@ async function readBody(request) {
 
 function send(response, status, text) {
   const body = typeof text === 'string' ? text : JSON.stringify(text);
-  response.writeHead(status, { 'Content-Type': 'application/json', 'Content-Length': Buffer.byteLength(body) });
+  response.writeHead(status, {
+    'Content-Type': 'application/json',
+    'Content-Length': Buffer.byteLength(body),
+  });
   response.end(body);
 }
 
@@ -131,11 +134,17 @@ const server = http.createServer((request, response) => {
   serve(request, response).catch((error) => {
     if (!error.status) console.error(error);
     if (response.headersSent) response.destroy();
-    else send(response, error.status ?? 500, { node: id, error: error.status ? error.message : 'internal error' });
+    else
+      send(response, error.status ?? 500, {
+        node: id,
+        error: error.status ? error.message : 'internal error',
+      });
   });
 });
 server.on('error', (error) => {
-  console.error(`${id}: cannot listen on port ${options.port}: ${error.code === 'EADDRINUSE' ? 'it is taken' : error.message}`);
+  console.error(
+    `${id}: cannot listen on port ${options.port}: ${error.code === 'EADDRINUSE' ? 'it is taken' : error.message}`,
+  );
   process.exit(1);
 });
 server.listen(Number(options.port), '127.0.0.1', () => {

@@ -54,7 +54,11 @@ function end(code) {
   if (ending) return;
   ending = true;
   for (const child of children) child.kill('SIGTERM');
-  Promise.all(children.map((child) => child.exitCode ?? child.signalCode ?? new Promise((resolve) => child.once('exit', resolve)))).then(() => process.exit(code));
+  Promise.all(
+    children.map(
+      (child) => child.exitCode ?? child.signalCode ?? new Promise((resolve) => child.once('exit', resolve)),
+    ),
+  ).then(() => process.exit(code));
 }
 
 function run(name, ...args) {

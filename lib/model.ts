@@ -100,7 +100,12 @@ export interface RouteVersion {
 }
 
 export type RouteRule =
-  | { readonly type: 'header' | 'cookie' | 'query'; readonly name: string; readonly value: string; readonly version: string }
+  | {
+      readonly type: 'header' | 'cookie' | 'query';
+      readonly name: string;
+      readonly value: string;
+      readonly version: string;
+    }
   | { readonly type: 'weight'; readonly value: number; readonly version: string };
 
 /** A path prefix in front of several services, one per version. */

@@ -30,8 +30,7 @@ function readArguments(argv: readonly string[]): Arguments {
   const split = argv.indexOf('--');
   const flags = split === -1 ? argv : argv.slice(0, split);
   const unknown = flags.find((flag) => flag !== '--coverage');
-  if (unknown !== undefined)
-    throw new Error(`'${unknown}' is not known: run.js [--coverage] [-- part of a path ...]`);
+  if (unknown !== undefined) throw new Error(`'${unknown}' is not known: run.js [--coverage] [-- part of a path ...]`);
   return { coverage: flags.includes('--coverage'), filters: split === -1 ? [] : argv.slice(split + 1) };
 }
 
@@ -39,9 +38,7 @@ function readArguments(argv: readonly string[]): Arguments {
 function findTests(filters: readonly string[]): string[] {
   const ending = compiled ? '.test.js' : '.test.ts';
   const files = readdirSync(here, { recursive: true, encoding: 'utf8' })
-    .filter(
-      (path) => path.endsWith(ending) && !path.startsWith(`bench${sep}`) && !path.includes('node_modules'),
-    )
+    .filter((path) => path.endsWith(ending) && !path.startsWith(`bench${sep}`) && !path.includes('node_modules'))
     .filter((path) => filters.length === 0 || filters.some((filter) => join('tests', path).includes(filter)))
     .sort();
   return files.map((path) => join(here, path));
@@ -103,11 +100,7 @@ class Run {
     return status;
   }
 
-  #spawn(
-    args: readonly string[],
-    env: Record<string, string>,
-    onOutput?: (text: string) => void,
-  ): Promise<number> {
+  #spawn(args: readonly string[], env: Record<string, string>, onOutput?: (text: string) => void): Promise<number> {
     return new Promise((settle, reject) => {
       const child = spawn(process.execPath, args, {
         cwd: root,

@@ -63,6 +63,9 @@ export class AdminServer {
 }
 
 function send(response: http.ServerResponse, status: number, contentType: string, body: string): void {
-  response.writeHead(status, { 'Content-Type': `${contentType}; charset=utf-8`, 'Cache-Control': 'no-store' });
+  response.writeHead(status, {
+    'Content-Type': `${contentType}; charset=utf-8`,
+    'Cache-Control': 'no-store',
+  });
   response.end(body);
 }

@@ -21,8 +21,7 @@ export class StatelessBalancer {
     const node =
       selector.next(service.nodes, (one) => isOpen(one) && this.#isUsable(one.healthKey), hashKey) ??
       selector.next(service.nodes, isOpen, hashKey);
-    if (!node)
-      throw new GatewayError('no_node_available', `no node of service '${service.id}' can take requests`);
+    if (!node) throw new GatewayError('no_node_available', `no node of service '${service.id}' can take requests`);
     return node;
   }
 

@@ -112,8 +112,7 @@ export class Placement {
     }
   }
 
-  readonly #isOpen = (node: Node): boolean =>
-    node.enabled && !node.draining && this.#health.isUsable(node.healthKey);
+  readonly #isOpen = (node: Node): boolean => node.enabled && !node.draining && this.#health.isUsable(node.healthKey);
 
   #isLimited(service: Service): boolean {
     return service.nodes.some((node) => node.maxUsers !== null && this.#isOpen(node));
@@ -135,8 +134,7 @@ export class Placement {
     const state = this.#stateOf(service.id);
     const loadOf = (node: Node): number =>
       (counts?.get(node.id) ?? 0) + (state.reserved.get(node.id) ?? 0) + (state.settled.get(node.id) ?? 0);
-    const hasRoom = (node: Node): boolean =>
-      counts === null || node.maxUsers === null || loadOf(node) < node.maxUsers;
+    const hasRoom = (node: Node): boolean => counts === null || node.maxUsers === null || loadOf(node) < node.maxUsers;
     const isCandidate = (node: Node): boolean => this.#isOpen(node) && hasRoom(node);
     const node = this.#pick(service, state, isCandidate, counts === null ? null : loadOf);
     if (!node) throw this.#refusal(service);

@@ -79,10 +79,14 @@ export class BindingService {
     this.#logger = options.logger;
     this.#entries = new Lru(options.maxEntries);
     const hits = (layer: string) =>
-      options.metrics.counter('gateway_binding_lookups_total', 'Bindings found or not, by who answered', { layer });
+      options.metrics.counter('gateway_binding_lookups_total', 'Bindings found or not, by who answered', {
+        layer,
+      });
     this.#hits = { local: hits('local'), redis: hits('redis'), store: hits('store'), stale: hits('stale') };
     const binds = (result: string) =>
-      options.metrics.counter('gateway_binds_total', 'Logins bound: won = a new row, lost = one was there', { result });
+      options.metrics.counter('gateway_binds_total', 'Logins bound: won = a new row, lost = one was there', {
+        result,
+      });
     this.#won = binds('won');
     this.#lost = binds('lost');
     this.#failed = binds('failed');
@@ -128,7 +132,11 @@ export class BindingService {
     (result.created ? this.#won : this.#lost).inc();
     if (result.conflict) {
       this.#conflicts.inc();
-      this.#logger.warn('binding_conflict', { service: serviceId, user: userId, node: result.binding.nodeId });
+      this.#logger.warn('binding_conflict', {
+        service: serviceId,
+        user: userId,
+        node: result.binding.nodeId,
+      });
     }
     await this.#publish(result.binding, result.voided);
     return result;
@@ -163,7 +171,13 @@ export class BindingService {
       // What is left behind is too old to be used; it only keeps a shared entry of before the change from being believed.
       // A name may pass to a row with a lower epoch, so this holds for ids alone.
       if (change.leastEpoch === undefined || key.kind === 'name') this.#entries.delete(name);
-      else this.#entries.set(name, { nodeId: '', epoch: change.leastEpoch, frozen: false, loadedAtMs: Number.NEGATIVE_INFINITY });
+      else
+        this.#entries.set(name, {
+          nodeId: '',
+          epoch: change.leastEpoch,
+          frozen: false,
+          loadedAtMs: Number.NEGATIVE_INFINITY,
+        });
       const flight = this.#flights.get(name);
       if (flight) {
         flight.voided = true;

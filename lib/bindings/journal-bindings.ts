@@ -38,12 +38,7 @@ export class JournalBindings implements BindingStore {
     return this.#read(nameKey(serviceId, username), serviceId, (service) => service.byUsername(username));
   }
 
-  async bindIfAbsent(
-    serviceId: string,
-    userId: string,
-    username: string | null,
-    nodeId: string,
-  ): Promise<BindResult> {
+  async bindIfAbsent(serviceId: string, userId: string, username: string | null, nodeId: string): Promise<BindResult> {
     const service = this.#journal.bindings.service(serviceId);
     return this.#journal.change(
       () => rowKeys(serviceId, userId, username, [service.byUserId(userId), named(service, username)]),
@@ -72,9 +67,7 @@ export class JournalBindings implements BindingStore {
     const service = this.#journal.bindings.service(serviceId);
     return this.#changeRow(service, userId, (row): Change<Binding | undefined> => {
       if (!row) return unchanged(undefined);
-      return row.frozen === frozen
-        ? unchanged(toBinding(serviceId, row))
-        : update(serviceId, row, { frozen });
+      return row.frozen === frozen ? unchanged(toBinding(serviceId, row)) : update(serviceId, row, { frozen });
     });
   }
 
@@ -154,12 +147,7 @@ export class JournalBindings implements BindingStore {
   }
 
   /** The table in binding-store.ts. */
-  #bind(
-    service: ServiceBindings,
-    userId: string,
-    username: string | null,
-    nodeId: string,
-  ): Change<BindResult> {
+  #bind(service: ServiceBindings, userId: string, username: string | null, nodeId: string): Change<BindResult> {
     const { serviceId } = service;
     const own = service.byUserId(userId);
     const holder = named(service, username);
@@ -192,11 +180,7 @@ export class JournalBindings implements BindingStore {
   }
 
   /** A new row above every epoch removed in the service and above `epoch`. */
-  #create(
-    service: ServiceBindings,
-    { userId, username, nodeId }: NewBinding,
-    epoch: number,
-  ): Change<Binding> {
+  #create(service: ServiceBindings, { userId, username, nodeId }: NewBinding, epoch: number): Change<Binding> {
     const values = {
       userId,
       username,
@@ -225,16 +209,7 @@ function update(serviceId: string, row: BindingRow, changed: Partial<RowValues>)
 }
 
 function put(serviceId: string, id: number, values: RowValues): PutBinding {
-  return [
-    'b',
-    serviceId,
-    id,
-    values.userId,
-    values.username,
-    values.nodeId,
-    values.epoch,
-    values.frozen ? 1 : 0,
-  ];
+  return ['b', serviceId, id, values.userId, values.username, values.nodeId, values.epoch, values.frozen ? 1 : 0];
 }
 
 function toBinding(serviceId: string, row: BindingRow): Binding {
@@ -274,8 +249,7 @@ function rowKeys(
 }
 
 function findOne(service: ServiceBindings, query: BindingQuery, afterId: number): BindingPage {
-  const row =
-    query.userId === undefined ? named(service, query.username ?? null) : service.byUserId(query.userId);
+  const row = query.userId === undefined ? named(service, query.username ?? null) : service.byUserId(query.userId);
   const fits =
     row !== undefined &&
     row.id > afterId &&

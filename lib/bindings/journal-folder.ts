@@ -6,13 +6,7 @@ import { join } from 'node:path';
 import { OperatorError } from '../errors.ts';
 import { describeError, type Logger } from '../observe/log.ts';
 import type { Clock } from '../support/clock.ts';
-import {
-  errorCode,
-  type FileSystem,
-  type OpenFile,
-  syncFolder,
-  writeFully,
-} from '../support/durable-file.ts';
+import { errorCode, type FileSystem, type OpenFile, syncFolder, writeFully } from '../support/durable-file.ts';
 import { HEADER_LINE } from './journal-record.ts';
 import { replayJournal } from './journal-replay.ts';
 import { JournalState } from './journal-state.ts';

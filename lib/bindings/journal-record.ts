@@ -24,14 +24,7 @@ export type PutToken = readonly ['t', string, string, number];
 export type RemoveToken = readonly ['x', string];
 /** null = there is none. */
 export type PutRegistry = readonly ['r', RegistryDocument | null];
-export type Operation =
-  | PutBinding
-  | RemoveBinding
-  | EpochFloor
-  | NextRowId
-  | PutToken
-  | RemoveToken
-  | PutRegistry;
+export type Operation = PutBinding | RemoveBinding | EpochFloor | NextRowId | PutToken | RemoveToken | PutRegistry;
 
 export const JOURNAL_VERSION = 1;
 const FORMAT = 'sticky-gateway-journal';

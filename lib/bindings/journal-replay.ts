@@ -76,9 +76,7 @@ function brokenLine(path: string, line: number): OperatorError {
 }
 
 function unknownLine(path: string, line: number): OperatorError {
-  return new OperatorError(
-    `${path}:${line}: holds what this version cannot read: install the version that wrote it`,
-  );
+  return new OperatorError(`${path}:${line}: holds what this version cannot read: install the version that wrote it`);
 }
 
 /** A token that has expired takes an older value of itself with it. */
@@ -90,10 +88,7 @@ function expire(operation: Operation, nowMs: number): Operation {
  * Calls `visit` with each line, without its newline; `complete` = it had one. `visit` says whether the line counts.
  * Resolves with the number of bytes that did not.
  */
-async function eachLine(
-  file: OpenFile,
-  visit: (line: Buffer, complete: boolean) => boolean,
-): Promise<number> {
+async function eachLine(file: OpenFile, visit: (line: Buffer, complete: boolean) => boolean): Promise<number> {
   const chunk = Buffer.allocUnsafe(CHUNK_BYTES);
   let carried: Buffer[] = [];
   let position = 0;
@@ -103,11 +98,7 @@ async function eachLine(
     if (bytesRead === 0) break;
     position += bytesRead;
     let start = 0;
-    for (
-      let end = chunk.indexOf(NEWLINE);
-      end !== -1 && end < bytesRead;
-      end = chunk.indexOf(NEWLINE, start)
-    ) {
+    for (let end = chunk.indexOf(NEWLINE); end !== -1 && end < bytesRead; end = chunk.indexOf(NEWLINE, start)) {
       const piece = chunk.subarray(start, end);
       const line = carried.length === 0 ? piece : Buffer.concat([...carried, piece]);
       carried = [];

@@ -12,21 +12,9 @@ import { OperatorError } from '../errors.ts';
 import { describeError, type Logger } from '../observe/log.ts';
 import { StoreUnavailable } from '../stores/store-unavailable.ts';
 import type { Clock } from '../support/clock.ts';
-import {
-  type FileSystem,
-  nodeFileSystem,
-  type OpenFile,
-  syncFolder,
-  writeFully,
-} from '../support/durable-file.ts';
+import { type FileSystem, nodeFileSystem, type OpenFile, syncFolder, writeFully } from '../support/durable-file.ts';
 import type { BindingTable } from './binding-table.ts';
-import {
-  COMPACTION_FILE,
-  folderError,
-  JOURNAL_FILE,
-  type OpenedJournal,
-  openJournal,
-} from './journal-folder.ts';
+import { COMPACTION_FILE, folderError, JOURNAL_FILE, type OpenedJournal, openJournal } from './journal-folder.ts';
 import { type FolderLock, lockFolder } from './journal-lock.ts';
 import { encodeLine, HEADER_LINE, type Operation, type RegistryDocument } from './journal-record.ts';
 import type { JournalState, TokenEntry } from './journal-state.ts';
@@ -218,8 +206,7 @@ export class Journal {
 
   /** Applies the operations to the memory now and resolves when they are durable. No key may be pending. */
   #commit(operations: readonly Operation[], keys: readonly string[]): Promise<void> {
-    if (this.#stopped)
-      return Promise.reject(new StoreUnavailable('journal', new Error('the journal is closed')));
+    if (this.#stopped) return Promise.reject(new StoreUnavailable('journal', new Error('the journal is closed')));
     const json = operations.map((operation) => JSON.stringify(operation));
     // Memory gets what the disk would give back. It also frees it of slices that keep whole response bodies alive.
     const applied = JSON.parse(`[${json.join(',')}]`) as Operation[];
@@ -330,8 +317,7 @@ export class Journal {
   }
 
   async #fail(batch: readonly Commit[], error: unknown): Promise<void> {
-    if (!this.#failing)
-      this.#logger.error('journal_write_failed', { path: this.#path, error: describeError(error) });
+    if (!this.#failing) this.#logger.error('journal_write_failed', { path: this.#path, error: describeError(error) });
     this.#failing = true;
     if (this.#compaction) this.#compaction.spoiled = true;
     try {
@@ -447,9 +433,7 @@ function* compactedSlices(state: JournalState, nowMs: number): Generator<{ bytes
   for (const slice of state.slices(SLICE_OPERATIONS, nowMs)) {
     const lines: Buffer[] = [];
     for (let start = 0; start < slice.length; start += OPERATIONS_PER_LINE) {
-      lines.push(
-        encodeLine(slice.slice(start, start + OPERATIONS_PER_LINE).map((each) => JSON.stringify(each))),
-      );
+      lines.push(encodeLine(slice.slice(start, start + OPERATIONS_PER_LINE).map((each) => JSON.stringify(each))));
     }
     yield { bytes: Buffer.concat(lines), count: slice.length };
   }

@@ -68,17 +68,11 @@ export class PostgresBindings implements BindingStore {
     if (unstorable(username)) return undefined;
     const normalized = normalizeUsername(username);
     const rows = await this.#read(FIND_BY_NAME, [serviceId, username, normalized], 'gateway_binding_by_name');
-    const row =
-      rows.find((candidate) => normalizeUsername(candidate.username ?? '') === normalized) ?? rows[0];
+    const row = rows.find((candidate) => normalizeUsername(candidate.username ?? '') === normalized) ?? rows[0];
     return row && bindingOf(row);
   }
 
-  async bindIfAbsent(
-    serviceId: string,
-    userId: string,
-    username: string | null,
-    nodeId: string,
-  ): Promise<BindResult> {
+  async bindIfAbsent(serviceId: string, userId: string, username: string | null, nodeId: string): Promise<BindResult> {
     await this.#checkStorable(userId, username);
     const values = [serviceId, userId, username, username === null ? null : normalizeUsername(username)];
     const found = await this.#read(FIND_BOTH, values, 'gateway_binding_by_both');
@@ -86,9 +80,7 @@ export class PostgresBindings implements BindingStore {
     if (settled) return settled;
     return this.#write(async (client) => {
       const { rows } = await client.query<Row>(LOCK_BOTH, values, { name: 'gateway_binding_lock' });
-      return (
-        alreadyBound(rows, userId, username) ?? bind(client, rows, { serviceId, userId, username, nodeId })
-      );
+      return alreadyBound(rows, userId, username) ?? bind(client, rows, { serviceId, userId, username, nodeId });
     });
   }
 
@@ -283,11 +275,7 @@ async function bind(client: Queryable, rows: readonly Row[], wanted: Wanted): Pr
     voided.push(...nameKeys(stray));
   }
   const conflicts = strays.filter((stray) => stray.node_id !== own.node_id);
-  if (
-    username !== null &&
-    own.username !== null &&
-    normalizeUsername(own.username) !== normalizeUsername(username)
-  ) {
+  if (username !== null && own.username !== null && normalizeUsername(own.username) !== normalizeUsername(username)) {
     voided.push({ kind: 'name', serviceId, username: normalizeUsername(own.username) });
   }
   // For whoever looks up the name this is a move, so the epoch has to be above the one known under that name.
@@ -311,11 +299,11 @@ async function takeNameOff(client: Queryable, rows: readonly Row[]): Promise<Bin
 }
 
 function complete(client: Queryable, row: Row, wanted: Wanted): Promise<Row> {
-  return one(
-    client,
-    `UPDATE gateway_user_route SET user_id = $2, username = $3 WHERE id = $1 RETURNING ${COLUMNS}`,
-    [row.id, wanted.userId, wanted.username ?? row.username],
-  );
+  return one(client, `UPDATE gateway_user_route SET user_id = $2, username = $3 WHERE id = $1 RETURNING ${COLUMNS}`, [
+    row.id,
+    wanted.userId,
+    wanted.username ?? row.username,
+  ]);
 }
 
 /** `aboveEpoch`: the new row's epoch is higher; the table's trigger raises it above all removed ones besides. */

@@ -127,7 +127,8 @@ function readChange(message: string): BindingChange | undefined {
     // Somebody else's message on the channel; the caller forgets everything, which is always right.
     return undefined;
   }
-  if (typeof parsed !== 'object' || parsed === null || !('keys' in parsed) || !Array.isArray(parsed.keys)) return undefined;
+  if (typeof parsed !== 'object' || parsed === null || !('keys' in parsed) || !Array.isArray(parsed.keys))
+    return undefined;
   const keys = parsed.keys.filter(isBindingKey);
   return keys.length === parsed.keys.length ? { keys } : undefined;
 }

@@ -20,10 +20,7 @@ export function substitute(
   }
   if (!isPlainObject(value)) return value;
   return Object.fromEntries(
-    Object.entries(value).map(([key, item]) => [
-      key,
-      substitute(item, environment, problems, [...path, key]),
-    ]),
+    Object.entries(value).map(([key, item]) => [key, substitute(item, environment, problems, [...path, key])]),
   );
 }
 
@@ -35,27 +32,24 @@ function substituteText(
 ): string {
   const names: string[] = [];
   const mistakes: string[] = [];
-  const replaced = text.replaceAll(
-    REFERENCE,
-    (_whole, inner: string | undefined, close: string | undefined) => {
-      if (inner === undefined) return '${';
-      const found = close === '' ? null : PARTS.exec(inner);
-      if (!found) {
-        // Not repeated: what stands there may be a secret.
-        mistakes.push("'${' begins no reference: write ${NAME} or ${NAME:-default}, or $${ for a plain ${");
-        return '';
-      }
-      const [, name = '', fallback] = found;
-      names.push(name);
-      const value = environment[name];
-      // As in a shell, ':-' also stands in for a variable that is set but empty.
-      if (fallback !== undefined) return value === undefined || value === '' ? fallback : value;
-      if (value === undefined) {
-        mistakes.push(`the environment variable ${name} is not set (\${${name}:-default} gives a default)`);
-      }
-      return value ?? '';
-    },
-  );
+  const replaced = text.replaceAll(REFERENCE, (_whole, inner: string | undefined, close: string | undefined) => {
+    if (inner === undefined) return '${';
+    const found = close === '' ? null : PARTS.exec(inner);
+    if (!found) {
+      // Not repeated: what stands there may be a secret.
+      mistakes.push("'${' begins no reference: write ${NAME} or ${NAME:-default}, or $${ for a plain ${");
+      return '';
+    }
+    const [, name = '', fallback] = found;
+    names.push(name);
+    const value = environment[name];
+    // As in a shell, ':-' also stands in for a variable that is set but empty.
+    if (fallback !== undefined) return value === undefined || value === '' ? fallback : value;
+    if (value === undefined) {
+      mistakes.push(`the environment variable ${name} is not set (\${${name}:-default} gives a default)`);
+    }
+    return value ?? '';
+  });
   if (names.length > 0) problems.variables.set(formatPath(path), names);
   if (mistakes.length > 0) problems.add(path, mistakes.join('; '));
   return replaced;

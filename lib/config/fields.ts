@@ -98,8 +98,7 @@ export class Field {
     const { value } = this;
     if (value === undefined) return fallback;
     if (typeof value !== 'string') {
-      const hint =
-        typeof value === 'number' || typeof value === 'boolean' ? ` (quote it: "${String(value)}")` : '';
+      const hint = typeof value === 'number' || typeof value === 'boolean' ? ` (quote it: "${String(value)}")` : '';
       this.fail(`must be text, not ${describe(value)}${hint}`);
       return fallback;
     }
@@ -128,8 +127,7 @@ export class Field {
   /** Text with at least one character. */
   filled(fallback: string): string {
     const text = this.text(fallback);
-    if (this.value === '')
-      this.fail(this.#variables ? `is empty: nothing is in ${this.shown}` : 'must not be empty');
+    if (this.value === '') this.fail(this.#variables ? `is empty: nothing is in ${this.shown}` : 'must not be empty');
     return text;
   }
 
@@ -162,8 +160,7 @@ export class Field {
     const value = typeof raw === 'string' && /^-?\d+(\.\d+)?$/.test(raw) ? Number(raw) : raw;
     const most = range.most ?? Number.MAX_SAFE_INTEGER;
     const kind = range.whole ? 'a whole number' : 'a number';
-    const bounds =
-      range.most === undefined ? `${range.least} or more` : `from ${range.least} to ${range.most}`;
+    const bounds = range.most === undefined ? `${range.least} or more` : `from ${range.least} to ${range.most}`;
     const fits = typeof value === 'number' && value >= range.least && value <= most;
     if (fits && (!range.whole || Number.isInteger(value))) return value;
     this.fail(`must be ${kind}, ${bounds}, not ${this.shown}`);
@@ -218,9 +215,7 @@ export class Field {
     const { value } = this;
     if (value === undefined) return fallbackBytes;
     const found = typeof value === 'string' ? /^(\d+(?:\.\d+)?)(B|KB|MB|GB)$/i.exec(value) : null;
-    const bytes = found
-      ? Math.round(Number(found[1]) * (BYTES_PER_UNIT[(found[2] ?? '').toUpperCase()] ?? 0))
-      : 0;
+    const bytes = found ? Math.round(Number(found[1]) * (BYTES_PER_UNIT[(found[2] ?? '').toUpperCase()] ?? 0)) : 0;
     if (bytes > 0) return bytes;
     const hint = typeof value === 'number' ? ` (did you mean ${value}B?)` : '';
     this.fail(`must be a size such as 64KB or 10MB, not ${this.shown}${hint}`);
@@ -327,8 +322,7 @@ function describe(value: unknown): string {
   if (value === null) return 'null';
   if (Array.isArray(value)) return 'a list';
   if (typeof value === 'object') return 'a mapping';
-  if (typeof value === 'string')
-    return value === '' ? 'empty text' : value.length > 40 ? 'text' : `'${value}'`;
+  if (typeof value === 'string') return value === '' ? 'empty text' : value.length > 40 ? 'text' : `'${value}'`;
   return String(value);
 }
 

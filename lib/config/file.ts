@@ -11,14 +11,7 @@ import {
 } from './options.ts';
 import { checkRedis, checkUrl, REDIS_KEYS } from './redis.ts';
 import { checkResolver } from './resolvers.ts';
-import {
-  checkHealthPath,
-  checkReachable,
-  checkRoute,
-  checkService,
-  checkTogether,
-  TOKEN,
-} from './services.ts';
+import { checkHealthPath, checkReachable, checkRoute, checkService, checkTogether, TOKEN } from './services.ts';
 
 /** Every key of the file, by the object it stands in; the JSON Schema is held against it. */
 export const FILE_KEYS = {
@@ -112,9 +105,7 @@ function checkListenersApart(file: FieldObject, { listen, admin }: GatewayOption
   const place = placeOf(admin.listen);
   if (!listen.some((one) => placeOf(one) === place)) return;
   const own = file.field('admin').object(FILE_KEYS.admin).field('listen');
-  (own.absent ? file.field('listen') : own).fail(
-    `${place} is the address of the admin listener and of a public one`,
-  );
+  (own.absent ? file.field('listen') : own).fail(`${place} is the address of the admin listener and of a public one`);
 }
 
 function checkDefinition(
@@ -224,11 +215,7 @@ function checkPostgres(field: Field): PostgresOptions {
   const postgres = field.object(FILE_KEYS.postgres);
   const defaults = DEFAULTS.postgres;
   return {
-    url: checkUrl(
-      postgres.field('url'),
-      ['postgres:', 'postgresql:'],
-      'postgres://user:password@host:5432/database',
-    ),
+    url: checkUrl(postgres.field('url'), ['postgres:', 'postgresql:'], 'postgres://user:password@host:5432/database'),
     poolSize: postgres.field('poolSize').number(defaults.poolSize, { least: 1, most: 1_000, whole: true }),
     connectTimeoutMs: postgres.field('connectTimeout').period(defaults.connectTimeoutMs),
     queryTimeoutMs: postgres.field('queryTimeout').period(defaults.queryTimeoutMs),
@@ -242,18 +229,12 @@ function checkCache(field: Field): GatewayOptions['cache'] {
   return {
     ttlMs: cache.field('ttl').duration(defaults.ttlMs),
     staleIfErrorMs: cache.field('staleIfError').duration(defaults.staleIfErrorMs),
-    maxEntries: cache
-      .field('maxEntries')
-      .number(defaults.maxEntries, { least: 1, most: MOST_ENTRIES, whole: true }),
+    maxEntries: cache.field('maxEntries').number(defaults.maxEntries, { least: 1, most: MOST_ENTRIES, whole: true }),
     redisTtlMs: cache.field('redisTtl').period(defaults.redisTtlMs, LONGEST_TTL_MS),
   };
 }
 
-function checkIdentity(
-  field: Field,
-  hasRedis: boolean,
-  resolvePath: ResolvePath,
-): GatewayOptions['identity'] {
+function checkIdentity(field: Field, hasRedis: boolean, resolvePath: ResolvePath): GatewayOptions['identity'] {
   const identity = field.object(FILE_KEYS.identity);
   const token = identity.field('token').object(FILE_KEYS.token);
   const defaults = DEFAULTS.identity;
@@ -348,8 +329,7 @@ function checkCors(field: Field): GatewayOptions['cors'] {
   const allowedOriginPatterns = patterns
     .list('a list of origins such as https://*.example.com')
     .map((pattern) => pattern.filled('*'));
-  if (enabled && allowedOriginPatterns.length === 0)
-    cors.fail('is enabled but allowedOriginPatterns names no origin');
+  if (enabled && allowedOriginPatterns.length === 0) cors.fail('is enabled but allowedOriginPatterns names no origin');
   return {
     enabled,
     allowedOriginPatterns,
@@ -380,17 +360,12 @@ function checkAdmin(field: Field, resolvePath: ResolvePath): GatewayOptions['adm
   const tokens = admin.field('tokens').list('a list of tokens').map(checkAdminToken);
   tokens.forEach(({ name, token }, index) => {
     if (tokens.findIndex((other) => other.name === name) < index) {
-      admin
-        .field('tokens')
-        .problems.add([...admin.field('tokens').path, index, 'name'], `is used twice: '${name}'`);
+      admin.field('tokens').problems.add([...admin.field('tokens').path, index, 'name'], `is used twice: '${name}'`);
     }
     if (token !== '' && tokens.findIndex((other) => other.token === token) < index) {
       admin
         .field('tokens')
-        .problems.add(
-          [...admin.field('tokens').path, index, 'token'],
-          'is the token of another name already',
-        );
+        .problems.add([...admin.field('tokens').path, index, 'token'], 'is the token of another name already');
     }
   });
   return {

@@ -49,9 +49,7 @@ export class ConfigError extends OperatorError {
   }
 }
 
-export type LoadResult =
-  | { readonly options: GatewayOptions }
-  | { readonly problems: readonly ConfigProblem[] };
+export type LoadResult = { readonly options: GatewayOptions } | { readonly problems: readonly ConfigProblem[] };
 
 /** Checks `text`; relative paths in it are taken from the folder of `fileName`. */
 export function loadConfig(
@@ -77,9 +75,7 @@ export function loadConfig(
   const problems = new Problems();
   const substituted = substitute(found.value ?? {}, environment, problems);
   const folder = path.dirname(path.resolve(fileName));
-  const options = checkFile(new Field(problems, [], substituted), (relative) =>
-    path.resolve(folder, relative),
-  );
+  const options = checkFile(new Field(problems, [], substituted), (relative) => path.resolve(folder, relative));
   if (problems.list.length === 0 && found.problems.length === 0) return { options };
   const located = [
     ...found.problems,
@@ -101,9 +97,7 @@ export async function readConfigFile(
   try {
     text = new TextDecoder('utf-8', { fatal: true }).decode(await fs.readFile(file));
   } catch (error) {
-    throw new ConfigError([
-      { file, line: 0, column: 0, path: '', message: `cannot be read: ${unreadable(error)}` },
-    ]);
+    throw new ConfigError([{ file, line: 0, column: 0, path: '', message: `cannot be read: ${unreadable(error)}` }]);
   }
   const loaded = loadConfig(text, file, environment);
   if ('problems' in loaded) throw new ConfigError(loaded.problems);

@@ -35,20 +35,16 @@ function checkRedisTarget(redis: FieldObject): RedisTarget {
   const given = ['url', 'cluster', 'sentinels'].filter((key) => redis.has(key));
   if (given.length !== 1) {
     redis.fail(
-      given.length === 0
-        ? 'needs url, cluster, or sentinels with name'
-        : `has ${given.join(' and ')}: choose one`,
+      given.length === 0 ? 'needs url, cluster, or sentinels with name' : `has ${given.join(' and ')}: choose one`,
     );
   }
-  if (redis.has('name') && !redis.has('sentinels'))
-    redis.field('name').fail('means nothing without sentinels');
+  if (redis.has('name') && !redis.has('sentinels')) redis.field('name').fail('means nothing without sentinels');
   const urls = (key: string) =>
     redis
       .field(key)
       .list('a list of URLs')
       .map((one) => checkUrl(one, ['redis:', 'rediss:'], REDIS_EXAMPLE));
-  if (redis.has('cluster'))
-    return { kind: 'cluster', nodes: atLeastOne(redis.field('cluster'), urls('cluster')) };
+  if (redis.has('cluster')) return { kind: 'cluster', nodes: atLeastOne(redis.field('cluster'), urls('cluster')) };
   if (redis.has('sentinels')) {
     const name = redis.field('name');
     if (name.absent) name.fail('is missing: the name of the master that the sentinels watch');

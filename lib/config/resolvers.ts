@@ -12,15 +12,7 @@ import { checkRedis } from './redis.ts';
 
 export const RESOLVER_KEYS = {
   resolver: ['saToken', 'jwt', 'redis'],
-  saToken: [
-    'redis',
-    'tokenName',
-    'loginTypes',
-    'keyPrefix',
-    'codec',
-    'activeTimeout',
-    'dynamicActiveTimeout',
-  ],
+  saToken: ['redis', 'tokenName', 'loginTypes', 'keyPrefix', 'codec', 'activeTimeout', 'dynamicActiveTimeout'],
   jwt: ['secret', 'publicKey', 'jwksFile', 'algorithms', 'claim', 'issuer', 'audience', 'leeway', 'saToken'],
   jwtSaToken: ['loginType'],
   redis: ['redis', 'key', 'field', 'jsonPath'],
@@ -98,9 +90,7 @@ function checkJwt(field: Field, context: ResolverContext): JwtResolverOptions {
   );
   if (sources.length !== 1) {
     object.fail(
-      sources.length === 0
-        ? 'needs secret, publicKey or jwksFile'
-        : `has ${sources.join(' and ')}: choose one`,
+      sources.length === 0 ? 'needs secret, publicKey or jwksFile' : `has ${sources.join(' and ')}: choose one`,
     );
   }
   const secret = checkSecret(object.field('secret'));
@@ -110,8 +100,7 @@ function checkJwt(field: Field, context: ResolverContext): JwtResolverOptions {
   return {
     type: 'jwt',
     secret,
-    publicKey:
-      publicKey === null || publicKey.includes('-----BEGIN') ? publicKey : context.resolvePath(publicKey),
+    publicKey: publicKey === null || publicKey.includes('-----BEGIN') ? publicKey : context.resolvePath(publicKey),
     jwksFile: jwksFile === null ? null : context.resolvePath(jwksFile),
     algorithms: checkAlgorithms(object.field('algorithms'), secret !== null),
     claim: object.field('claim').filled(DEFAULTS.jwt.claim),
@@ -141,9 +130,7 @@ function checkAlgorithms(field: Field, secret: boolean): readonly string[] {
     if (choices.includes(text)) return text;
     if (text.toLowerCase() === 'none') item.fail("'none' is no signature and is never accepted");
     else
-      item.fail(
-        `must be one of ${choices.join(', ')} with ${secret ? 'a secret' : 'a public key'}, not ${item.shown}`,
-      );
+      item.fail(`must be one of ${choices.join(', ')} with ${secret ? 'a secret' : 'a public key'}, not ${item.shown}`);
     return fallback;
   });
   if (algorithms.length === 0 && Array.isArray(field.value)) field.fail('must name at least one algorithm');

@@ -8,14 +8,7 @@ import type {
   RouteVersion,
   ServiceDefinition,
 } from '../model.ts';
-import {
-  type Field,
-  type FieldObject,
-  type FieldPath,
-  formatPath,
-  isPlainObject,
-  type Problems,
-} from './fields.ts';
+import { type Field, type FieldObject, type FieldPath, formatPath, isPlainObject, type Problems } from './fields.ts';
 import { DEFAULTS } from './options.ts';
 
 /** Every key that may stand in these places; the JSON Schema is held against them. */
@@ -206,9 +199,7 @@ export function checkNode(field: Field): NodeDefinition {
     enabled: object.field('enabled').flag(defaults.enabled),
     draining: object.field('draining').flag(defaults.draining),
     weight: object.field('weight').number(defaults.weight, { least: 0 }),
-    maxUsers: object
-      .field('maxUsers')
-      .numberOrNull(defaults.maxUsers, { least: 1, most: MOST_USERS, whole: true }),
+    maxUsers: object.field('maxUsers').numberOrNull(defaults.maxUsers, { least: 1, most: MOST_USERS, whole: true }),
     remark: object.field('remark').shortText(defaults.remark, MOST_REMARK),
   };
 }
@@ -223,11 +214,7 @@ function checkBaseUrl(field: Field): string {
   const text = field.secret();
   if (typeof field.value !== 'string') return '';
   const bare = text.replace(/\/$/, '');
-  if (
-    !/^https?:\/\/[^/?#@\s\\]*[^/?#@\s\\:]$/i.test(bare) ||
-    !URL.canParse(bare) ||
-    new URL(bare).port === '0'
-  ) {
+  if (!/^https?:\/\/[^/?#@\s\\]*[^/?#@\s\\:]$/i.test(bare) || !URL.canParse(bare) || new URL(bare).port === '0') {
     field.fail('must be http:// or https:// with host and port only, such as http://127.0.0.1:9001');
     return '';
   }
@@ -273,8 +260,7 @@ function checkPath(field: Field, text: string): string {
   if (text.length > MOST_PATH) field.fail(`must not be longer than ${MOST_PATH} characters`);
   else if (!text.startsWith('/')) field.fail(`must start with '/'${write(field, `/${text}`)}`);
   else if (/[?#]/.test(text)) field.fail("must be a path without '?' or '#'");
-  else if (/[\s\\]|[^\x21-\x7e]/.test(text))
-    field.fail('must hold no blanks, backslashes or characters outside ASCII');
+  else if (/[\s\\]|[^\x21-\x7e]/.test(text)) field.fail('must hold no blanks, backslashes or characters outside ASCII');
   else if (/\/\//.test(text)) field.fail("must not hold '//'");
   else if (/\/\.{1,2}([/;]|$)/.test(text)) field.fail("must not hold '.' or '..' segments");
   else if (/%(2f|5c|00|2e)/i.test(text)) field.fail("must not hold encoded '/', '\\', '.' or NUL");
@@ -329,8 +315,7 @@ function checkRule(field: Field, versions: readonly string[]): RouteRule {
   const type = object.field('type').choice(RULE_TYPES, 'header');
   if (object.field('type').absent) object.field('type').fail(`is missing: ${RULE_TYPES.join(', ')}`);
   const version = object.field('version').id();
-  if (unknownName(version, versions))
-    object.field('version').fail(`names no version of this route: '${version}'`);
+  if (unknownName(version, versions)) object.field('version').fail(`names no version of this route: '${version}'`);
   if (object.field('value').absent) object.field('value').fail('is missing');
   if (type === 'weight') {
     if (object.has('name')) object.field('name').fail('means nothing in a weight rule');
@@ -383,9 +368,7 @@ export function checkTogether(definition: RegistryDefinition, problems: Problems
   services.forEach((service, index) => {
     unique(
       problems,
-      service.nodes.map(
-        (node, at): Named => [['services', index, 'nodes', at, 'baseUrl'], normalizeUrl(node.baseUrl)],
-      ),
+      service.nodes.map((node, at): Named => [['services', index, 'nodes', at, 'baseUrl'], normalizeUrl(node.baseUrl)]),
       (_url, other) => `is the address of ${other} already`,
     );
     const { defaultNodeId, nodes } = service;
@@ -418,11 +401,7 @@ export function checkReachable({ services, routes }: RegistryDefinition, problem
 
 type Named = readonly [FieldPath, string];
 
-function unique(
-  problems: Problems,
-  named: readonly Named[],
-  explain: (value: string, other: string) => string,
-): void {
+function unique(problems: Problems, named: readonly Named[], explain: (value: string, other: string) => string): void {
   const first = new Map<string, FieldPath>();
   for (const [path, value] of named) {
     if (value === '') continue;

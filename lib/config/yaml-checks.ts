@@ -52,13 +52,8 @@ class Walk {
     if (isAlias(node)) {
       const target = node.resolve(this.#document);
       if (!target)
-        this.#refuse(
-          node,
-          path,
-          "begins with '*', and there is no anchor of this name: quote it if it is text",
-        );
-      else if (parents.includes(target))
-        this.#refuse(node, path, 'stands for the mapping or list that it is part of');
+        this.#refuse(node, path, "begins with '*', and there is no anchor of this name: quote it if it is text");
+      else if (parents.includes(target)) this.#refuse(node, path, 'stands for the mapping or list that it is part of');
     } else if (isSeq(node)) {
       node.items.forEach((item, index) => {
         this.visit(item, [...path, index], [...parents, node]);

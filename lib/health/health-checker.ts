@@ -211,8 +211,7 @@ export class HealthChecker {
     watched.successesInRow = 0;
     watched.failuresInRow = 0;
     const { plan } = watched.settings;
-    if (watched.dueMs - this.#clock.monotonic() > regularMs(plan) * (1 + plan.jitter))
-      this.#scheduleNext(watched);
+    if (watched.dueMs - this.#clock.monotonic() > regularMs(plan) * (1 + plan.jitter)) this.#scheduleNext(watched);
   }
 
   #runUrgently(watched: Watched): Promise<void> {

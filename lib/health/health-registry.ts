@@ -197,9 +197,7 @@ export class HealthRegistry {
     const downs = [...this.#recentDowns];
     this.#recentDowns.clear();
     this.#holdUntilMs = nowMs + windowMs;
-    this.#metrics
-      ?.counter('gateway_health_suspicions_total', 'Times the gateway suspected its own network')
-      .inc();
+    this.#metrics?.counter('gateway_health_suspicions_total', 'Times the gateway suspected its own network').inc();
     this.#logger.warn('health_network_suspected', { nodes: downs.length, windowMs });
     for (const [healthKey, down] of downs) {
       const entry = this.#entries.get(healthKey);

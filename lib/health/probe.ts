@@ -47,11 +47,7 @@ type Settle = (result: ProbeResult) => void;
  * not followed. Resolves as soon as the head is there; what follows is drained until the deadline or 64 KB, so that
  * nodes do not see resets in their logs. Never rejects.
  */
-export async function probe(
-  target: ProbeTarget,
-  timeoutMs: number,
-  options: ProbeOptions = {},
-): Promise<ProbeResult> {
+export async function probe(target: ProbeTarget, timeoutMs: number, options: ProbeOptions = {}): Promise<ProbeResult> {
   try {
     const readsCa = target.path !== null && target.protocol === 'https:' && target.ca !== null;
     const ca = readsCa ? await readFile(target.ca) : undefined;
@@ -78,9 +74,7 @@ function attempt(
     const onAbort = () => finish({ ok: false, error: 'aborted' });
     const connection =
       target.path === null ? connectOnly(target, finish) : get(target, target.path, ca, resolve, finish);
-    const timer = clock.after(timeoutMs, () =>
-      finish({ ok: false, error: `no answer within ${timeoutMs} ms` }),
-    );
+    const timer = clock.after(timeoutMs, () => finish({ ok: false, error: `no answer within ${timeoutMs} ms` }));
     if (signal?.aborted) onAbort();
     else signal?.addEventListener('abort', onAbort);
   });

@@ -22,8 +22,7 @@ const FIRST_PROBE_WITHIN_MS = 1_000;
  */
 export function planFor(service: Pick<Service, 'affinity' | 'health'>, options: HealthOptions): ProbePlan {
   const { jitter, tiers } = options;
-  if (service.affinity === 'none' && service.health.intervalMs === null)
-    return { kind: 'tiers', tiers, jitter };
+  if (service.affinity === 'none' && service.health.intervalMs === null) return { kind: 'tiers', tiers, jitter };
   return { kind: 'interval', intervalMs: service.health.intervalMs ?? options.intervalMs, jitter };
 }
 

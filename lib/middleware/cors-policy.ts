@@ -8,7 +8,7 @@
  * `:[80,8443]` are read too: patterns written for Spring's allowedOriginPatterns go on working.
  */
 import type { CorsOptions } from '../config/options.ts';
-import { valueOf, valuesOf } from '../proxy/headers.ts';
+import { fieldValue, fieldValues } from '../proxy/headers.ts';
 
 /** What scripts may read beyond the safelisted fields. */
 const EXPOSED = 'X-Gateway-Node, X-Request-Id, Content-Disposition';
@@ -34,15 +34,15 @@ export class CorsPolicy {
    * no preflight and belongs to the node. A foreign origin gets an answer without a permission.
    */
   preflight(raw: readonly string[]): string[] | null {
-    const method = valueOf(raw, 'access-control-request-method');
-    const origins = valuesOf(raw, 'origin');
+    const method = fieldValue(raw, 'access-control-request-method');
+    const origins = fieldValues(raw, 'origin');
     const origin = origins[0];
     if (method === undefined || origin === undefined) return null;
     const allowed = origins.length === 1 ? this.#allowOrigin(origin) : undefined;
     if (allowed === undefined || !isToken(method)) return ['Vary', PREFLIGHT_VARY];
 
     const fields = ['Access-Control-Allow-Origin', allowed, 'Access-Control-Allow-Methods', method];
-    const requested = valuesOf(raw, 'access-control-request-headers').join(', ');
+    const requested = fieldValues(raw, 'access-control-request-headers').join(', ');
     // Echoed, since the wildcard neither covers Authorization nor counts with credentials (Fetch 3.3.3).
     if (requested !== '' && requested.split(',').every((name) => isToken(name.trim()))) {
       fields.push('Access-Control-Allow-Headers', requested);
@@ -107,7 +107,10 @@ function compileAuthority(authority: string): string {
 function compilePort(port: string | undefined): string {
   if (port === undefined) return '';
   if (port === '*' || port === '[*]') return '(?::[0-9]{1,5})?';
-  return `:(?:${port.replace(/[[\] ]/g, '').split(',').join('|')})`;
+  return `:(?:${port
+    .replace(/[[\] ]/g, '')
+    .split(',')
+    .join('|')})`;
 }
 
 function escapePattern(text: string): string {

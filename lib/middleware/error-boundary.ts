@@ -3,7 +3,7 @@
  * cut the connection, so that the client does not take a part for the whole.
  */
 import type { Middleware, RequestContext } from '../context.ts';
-import { GatewayError, toGatewayError } from '../errors.ts';
+import { type GatewayError, toGatewayError } from '../errors.ts';
 import { describeError, type Logger } from '../observe/log.ts';
 import type { Metrics } from '../observe/metrics.ts';
 import { cut } from '../proxy/forward.ts';
@@ -87,9 +87,17 @@ function linger(context: RequestContext, clock: Clock): void {
 }
 
 function report(context: RequestContext, error: GatewayError, logger: Logger): void {
-  const fields = { requestId: context.requestId, error: error.code, message: error.message, node: error.nodeId };
+  const fields = {
+    requestId: context.requestId,
+    error: error.code,
+    message: error.message,
+    node: error.nodeId,
+  };
   if (error.code === 'internal') {
     const { cause } = error;
-    logger.error('internal_error', { ...fields, cause: cause instanceof Error ? cause.stack : String(cause) });
+    logger.error('internal_error', {
+      ...fields,
+      cause: cause instanceof Error ? cause.stack : String(cause),
+    });
   } else if (error.cause !== undefined) logger.warn('request_failed', { ...fields, cause: describeError(error.cause) });
 }

@@ -2,7 +2,7 @@
 import { promisify } from 'node:util';
 import * as zlib from 'node:zlib';
 import type { LoginResponseMapping } from '../model.ts';
-import { valuesOf } from '../proxy/headers.ts';
+import { fieldValues } from '../proxy/headers.ts';
 import { asIdentifier, equalsScalar, type JsonValue, parseJsonDigits, readPath } from '../support/json-digits.ts';
 
 export interface LoginSuccess {
@@ -30,7 +30,8 @@ export function readLoginUsername(
   if (body.length === 0 || (contentEncoding !== undefined && contentEncoding !== 'identity')) return null;
   const text = body.toString('utf8');
   const mediaType = (contentType?.split(';')[0] ?? '').trim().toLowerCase();
-  if (mediaType === 'application/x-www-form-urlencoded') return asIdentifier(new URLSearchParams(text).get(path) ?? undefined) ?? null;
+  if (mediaType === 'application/x-www-form-urlencoded')
+    return asIdentifier(new URLSearchParams(text).get(path) ?? undefined) ?? null;
   const document = parse(text);
   return document === undefined ? null : (asIdentifier(readPath(document, path)) ?? null);
 }
@@ -53,7 +54,8 @@ export async function readLoginResponse(
   }
   const userId = asIdentifier(readPath(document, mapping.userId));
   if (userId === undefined) return null;
-  const username = mapping.username === null ? requestUsername : (asIdentifier(readPath(document, mapping.username)) ?? null);
+  const username =
+    mapping.username === null ? requestUsername : (asIdentifier(readPath(document, mapping.username)) ?? null);
   if (username === null && mapping.username !== null) return null;
   return { userId, username, token: readToken(mapping.token, document, response.rawHeaders) };
 }
@@ -73,7 +75,7 @@ function readToken(source: string | null, document: JsonValue, rawHeaders: reado
   const found = /^(cookie|header):(.+)$/.exec(source);
   const name = found?.[2] ?? '';
   if (found?.[1] === 'cookie') return readSetCookie(rawHeaders, name);
-  if (found?.[1] === 'header') return asToken(valuesOf(rawHeaders, name.toLowerCase())[0]);
+  if (found?.[1] === 'header') return asToken(fieldValues(rawHeaders, name.toLowerCase())[0]);
   return asToken(asTokenText(readPath(document, source)));
 }
 
@@ -88,11 +90,14 @@ function asToken(value: string | undefined): string | null {
 /** The last one set wins, as in a browser. */
 function readSetCookie(rawHeaders: readonly string[], name: string): string | null {
   let token: string | null = null;
-  for (const line of valuesOf(rawHeaders, 'set-cookie')) {
+  for (const line of fieldValues(rawHeaders, 'set-cookie')) {
     const [pair = '', ...attributes] = line.split(';');
     const equals = pair.indexOf('=');
     if (equals < 0 || pair.slice(0, equals).trim() !== name) continue;
-    const value = pair.slice(equals + 1).trim().replace(/^"(.*)"$/, '$1');
+    const value = pair
+      .slice(equals + 1)
+      .trim()
+      .replace(/^"(.*)"$/, '$1');
     token = value === '' || isExpired(attributes) ? null : value;
   }
   return token;
@@ -120,7 +125,7 @@ const LIMIT = { maxOutputLength: MAX_DECODED_BYTES };
 
 /** Undefined = a coding that is not known. */
 async function decode({ rawHeaders, body }: LoginResponse): Promise<Buffer | undefined> {
-  const codings = valuesOf(rawHeaders, 'content-encoding')
+  const codings = fieldValues(rawHeaders, 'content-encoding')
     .join(',')
     .split(',')
     .map((coding) => coding.trim().toLowerCase())

@@ -78,12 +78,19 @@ class LoginInspector {
     let success: LoginSuccess | null;
     try {
       success = await readLoginResponse(
-        { status: nodeResponse.statusCode ?? 0, rawHeaders: nodeResponse.rawHeaders, body: Buffer.concat(chunks) },
+        {
+          status: nodeResponse.statusCode ?? 0,
+          rawHeaders: nodeResponse.rawHeaders,
+          body: Buffer.concat(chunks),
+        },
         service.login.response,
         login.username,
       );
     } catch (error) {
-      this.#options.logger.warn('login_response_unreadable', { requestId: context.requestId, error: describeError(error) });
+      this.#options.logger.warn('login_response_unreadable', {
+        requestId: context.requestId,
+        error: describeError(error),
+      });
       success = null;
     }
     if (!success) {
@@ -104,7 +111,12 @@ class LoginInspector {
     const results = await this.#within(kept);
     if (results === undefined) {
       this.#count('bind_timeout');
-      this.#options.logger.error('login_bind_slow', { requestId: context.requestId, service: serviceId, user: userId, timeoutMs: BIND_TIMEOUT_MS });
+      this.#options.logger.error('login_bind_slow', {
+        requestId: context.requestId,
+        service: serviceId,
+        user: userId,
+        timeoutMs: BIND_TIMEOUT_MS,
+      });
       // It may still end well; what failed by then is tried again.
       kept.then((late) => this.#finishLater(late, allSteps, serviceId, userId));
       return;
@@ -155,7 +167,9 @@ class LoginInspector {
   }
 
   #count(result: string): void {
-    this.#options.metrics.counter('gateway_logins_total', 'Answers to logins, by what became of them', { result }).inc();
+    this.#options.metrics
+      .counter('gateway_logins_total', 'Answers to logins, by what became of them', { result })
+      .inc();
   }
 }
 

@@ -98,13 +98,16 @@ class StickyRouter {
     if (!node) throw new GatewayError('user_not_bound', 'this user has no node yet: log in again');
     // A new home is only started where a login would start one.
     if (!node.enabled) throw new GatewayError('node_disabled', 'the default node is switched off', { nodeId: node.id });
-    if (node.draining) throw new GatewayError('no_capacity', 'the default node takes no new users', { nodeId: node.id });
+    if (node.draining)
+      throw new GatewayError('no_capacity', 'the default node takes no new users', { nodeId: node.id });
     if (!(await this.#usable(node))) throw nodeDown(node);
     let bound: BindResult;
     try {
       bound = await this.#options.bindings.bind(service.id, userId, null, node.id);
     } catch (error) {
-      throw new GatewayError('directory_unavailable', 'the user cannot be bound at the moment', { cause: error });
+      throw new GatewayError('directory_unavailable', 'the user cannot be bound at the moment', {
+        cause: error,
+      });
     }
     const kind = bound.binding.nodeId === node.id ? 'default' : 'bound';
     return this.#sendBound(context, service, bound.binding, kind, next);
@@ -119,7 +122,9 @@ class StickyRouter {
   ): void | Promise<void> {
     const { nodeId } = binding;
     if (binding.frozen) {
-      throw new GatewayError('user_frozen', 'this user is being moved or looked after; try again later', { nodeId });
+      throw new GatewayError('user_frozen', 'this user is being moved or looked after; try again later', {
+        nodeId,
+      });
     }
     const node = service.nodesById.get(nodeId);
     if (!node) throw new GatewayError('node_unknown', "this user's node is not known to the gateway", { nodeId });
@@ -145,7 +150,10 @@ class StickyRouter {
     if (health.isUsable(node.healthKey)) return true;
     await new Promise<void>((resolve) => {
       const timer = clock.after(ON_DEMAND_WAIT_MS, resolve);
-      health.probeNow(node).then(resolve, resolve).finally(() => timer.cancel());
+      health
+        .probeNow(node)
+        .then(resolve, resolve)
+        .finally(() => timer.cancel());
     });
     return health.isUsable(node.healthKey);
   }

@@ -104,8 +104,12 @@ function textFields(fields: LogFields | undefined): string {
   if (!fields) return '';
   return Object.entries(fields)
     .filter(([, value]) => value !== undefined)
-    .map(([key, value]) => ` ${key}=${typeof value === 'string' && !/[\s"]/.test(value) ? value : JSON.stringify(value)}`)
+    .map(
+      ([key, value]) => ` ${key}=${typeof value === 'string' && !/[\s"]/.test(value) ? value : JSON.stringify(value)}`,
+    )
     .join('');
 }
 
-export const silentLogger: Logger = { debug() {}, info() {}, warn() {}, error() {} };
+const ignore = () => undefined;
+
+export const silentLogger: Logger = { debug: ignore, info: ignore, warn: ignore, error: ignore };

@@ -47,7 +47,9 @@ export class PublicListener {
     this.#server.on('checkContinue', (request, response) => this.#handle(request, response));
     this.#server.on('checkExpectation', (request, response) => this.#handle(request, response));
     this.#server.on('upgrade', (request, socket, head) => this.#handleUpgrade(request, socket, head));
-    this.#server.on('connect', (_request, socket) => refuse(socket, 'bad_request', 'this gateway opens no tunnels by CONNECT'));
+    this.#server.on('connect', (_request, socket) =>
+      refuse(socket, 'bad_request', 'this gateway opens no tunnels by CONNECT'),
+    );
     this.#server.on('clientError', (error, socket) => this.#refuseUnparsed(error, socket));
   }
 
@@ -135,9 +137,7 @@ export class PublicListener {
       return;
     }
     const [code, message] = explainUnparsed(error);
-    this.#options.metrics
-      .counter('gateway_refusals_total', 'Requests answered with an error', { error: code })
-      .inc();
+    this.#options.metrics.counter('gateway_refusals_total', 'Requests answered with an error', { error: code }).inc();
     const context = (socket as Tagged)[CONTEXT];
     if (!context || context.response.closed) {
       refuse(socket, code, message);
@@ -169,13 +169,15 @@ function readTls(files: { cert: string; key: string }): { cert: Buffer; key: Buf
 function explainListen(error: NodeJS.ErrnoException, host: string, port: number): string {
   const place = `${host}:${port}`;
   if (error.code === 'EADDRINUSE') return `cannot listen on ${place}: another program listens there already`;
-  if (error.code === 'EACCES') return `cannot listen on ${place}: this user may not take that port (below 1024 needs CAP_NET_BIND_SERVICE)`;
+  if (error.code === 'EACCES')
+    return `cannot listen on ${place}: this user may not take that port (below 1024 needs CAP_NET_BIND_SERVICE)`;
   if (error.code === 'EADDRNOTAVAIL') return `cannot listen on ${place}: this machine has no such address`;
   return `cannot listen on ${place}: ${error.message}`;
 }
 
 function explainUnparsed(error: NodeJS.ErrnoException): [ErrorCode, string] {
-  if (error.code === 'HPE_HEADER_OVERFLOW') return ['header_too_large', 'the request head is larger than this gateway reads'];
+  if (error.code === 'HPE_HEADER_OVERFLOW')
+    return ['header_too_large', 'the request head is larger than this gateway reads'];
   if (error.code === 'ERR_HTTP_REQUEST_TIMEOUT') return ['request_timeout', 'the request head did not come in time'];
   return ['bad_request', 'this is not a request that can be understood in one way only'];
 }

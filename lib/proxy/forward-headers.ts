@@ -1,7 +1,7 @@
 /** The fields of one exchange, both ways: what headers.ts does to them, fed from the request's context. */
 import type { RequestContext } from '../context.ts';
 import type { Node, Service } from '../model.ts';
-import { requestHeaders, responseHeaders, valueOf } from './headers.ts';
+import { fieldValue, requestHeaders, responseHeaders } from './headers.ts';
 
 /** Methods for which Node would choose chunked framing when no length is stated. */
 const BODY_EXPECTED = new Set(['POST', 'PUT', 'PATCH']);
@@ -61,7 +61,7 @@ function hostOverride(context: RequestContext, node: Node, service: Service): st
 }
 
 function without(headers: readonly string[], lowerName: string): string[] {
-  if (valueOf(headers, lowerName) === undefined) return [...headers];
+  if (fieldValue(headers, lowerName) === undefined) return [...headers];
   const kept: string[] = [];
   for (let index = 0; index + 1 < headers.length; index += 2) {
     const name = headers[index] ?? '';

@@ -11,7 +11,7 @@ import type { Node, Service } from '../model.ts';
 import type { Clock, Timer } from '../support/clock.ts';
 import { abort } from './abort.ts';
 import { type Connections, isConnectFailure, type NodeConnections, noteKeepAlive } from './connections.ts';
-import { nodeRequestHeaders, clientResponseHeaders } from './forward-headers.ts';
+import { clientResponseHeaders, nodeRequestHeaders } from './forward-headers.ts';
 import { contentLengthOf, trailerHeaders } from './headers.ts';
 
 /** Longest wait between two looks at the deadlines, and so their precision. */
@@ -79,7 +79,9 @@ export class Forwarder {
     const connections = this.options.connections.of(node, service);
     const limit = this.options.connectionsPerNode;
     if (limit !== null && connections.inFlight >= limit) {
-      throw new GatewayError('overloaded', 'the node has as many requests as it may have', { nodeId: node.id });
+      throw new GatewayError('overloaded', 'the node has as many requests as it may have', {
+        nodeId: node.id,
+      });
     }
     const length = declaredLength(context.request);
     if (this.options.bodyBytes !== null && length > this.options.bodyBytes) throw bodyTooLarge();
@@ -288,10 +290,12 @@ class Exchange {
       response.writeHead(context.nodeStatus, nodeResponse.statusMessage ?? '', headers);
     } catch (error) {
       // A status or a field that may not be sent on as it is.
-      this.fail(new GatewayError('node_bad_response', 'the node answered with a head that cannot be passed on', {
-        cause: error,
-        nodeId: this.node.id,
-      }));
+      this.fail(
+        new GatewayError('node_bad_response', 'the node answered with a head that cannot be passed on', {
+          cause: error,
+          nodeId: this.node.id,
+        }),
+      );
       return;
     }
     this.answered = true;
@@ -340,10 +344,12 @@ class Exchange {
     const { response } = this.context;
     if (this.failed || response.writableEnded) return;
     if (!this.answered) {
-      this.fail(new GatewayError('node_broke_off', 'the node broke off in the middle of its answer', {
-        cause: error,
-        nodeId: this.node.id,
-      }));
+      this.fail(
+        new GatewayError('node_broke_off', 'the node broke off in the middle of its answer', {
+          cause: error,
+          nodeId: this.node.id,
+        }),
+      );
       return;
     }
     this.failed = true;
@@ -397,7 +403,8 @@ class Exchange {
       return;
     }
     if (this.phase === 'waiting') {
-      if (silentMs > (this.service.timeouts.responseMs ?? options.responseMs)) this.#nodeTimedOut('no answer from the node in time');
+      if (silentMs > (this.service.timeouts.responseMs ?? options.responseMs))
+        this.#nodeTimedOut('no answer from the node in time');
       return;
     }
     if (silentMs <= (this.service.timeouts.idleMs ?? options.idleMs)) return;
@@ -535,7 +542,8 @@ function sendInformation(response: http.ServerResponse, information: Information
   }
   let text = `HTTP/1.1 ${information.statusCode} ${information.statusMessage}\r\n`;
   const { rawHeaders } = information;
-  for (let index = 0; index < rawHeaders.length; index += 2) text += `${rawHeaders[index]}: ${rawHeaders[index + 1]}\r\n`;
+  for (let index = 0; index < rawHeaders.length; index += 2)
+    text += `${rawHeaders[index]}: ${rawHeaders[index + 1]}\r\n`;
   (response as unknown as RawWriter)._writeRaw(`${text}\r\n`, 'latin1');
 }
 

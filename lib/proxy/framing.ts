@@ -8,7 +8,8 @@ export function checkFraming(request: IncomingMessage): string | null {
     // RFC 9112 section 6.1: a server that sees it in HTTP/1.0 must take the framing as faulty.
     if (request.httpVersionMinor === 0) return 'Transfer-Encoding is not part of HTTP/1.0';
     if (coding.toLowerCase() !== 'chunked') return 'the only transfer coding understood here is chunked';
-    if (request.headers['content-length'] !== undefined) return 'Content-Length and Transfer-Encoding exclude each other';
+    if (request.headers['content-length'] !== undefined)
+      return 'Content-Length and Transfer-Encoding exclude each other';
   }
   return countHost(request.rawHeaders) > 1 ? 'there is more than one Host' : null;
 }

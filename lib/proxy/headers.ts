@@ -271,7 +271,7 @@ export function trailerHeaders(raw: readonly string[]): [string, string][] {
 }
 
 /** The first value of the field `lowerName`, or undefined. */
-export function valueOf(raw: readonly string[], lowerName: string): string | undefined {
+export function fieldValue(raw: readonly string[], lowerName: string): string | undefined {
   for (let index = 0; index + 1 < raw.length; index += 2) {
     if (isName(raw[index] ?? '', lowerName)) return raw[index + 1];
   }
@@ -279,7 +279,7 @@ export function valueOf(raw: readonly string[], lowerName: string): string | und
 }
 
 /** All values of the field `lowerName`, in the order received. */
-export function valuesOf(raw: readonly string[], lowerName: string): string[] {
+export function fieldValues(raw: readonly string[], lowerName: string): string[] {
   const values: string[] = [];
   for (let index = 0; index + 1 < raw.length; index += 2) {
     if (isName(raw[index] ?? '', lowerName)) values.push(raw[index + 1] ?? '');
@@ -289,13 +289,13 @@ export function valuesOf(raw: readonly string[], lowerName: string): string[] {
 
 /** The length that Content-Length states, in bytes; null without the field or when it is not a plain number. */
 export function contentLengthOf(raw: readonly string[]): number | null {
-  const value = valueOf(raw, 'content-length');
+  const value = fieldValue(raw, 'content-length');
   return value !== undefined && /^\d+$/.test(value) ? Number(value) : null;
 }
 
 /** True when the last transfer coding is chunked (RFC 9112 6.3). */
 export function isChunked(raw: readonly string[]): boolean {
-  const last = valuesOf(raw, 'transfer-encoding').join(',').split(',').pop();
+  const last = fieldValues(raw, 'transfer-encoding').join(',').split(',').pop();
   return last !== undefined && last.trim().toLowerCase() === 'chunked';
 }
 

@@ -6,7 +6,7 @@ import * as http from 'node:http';
 import type { Duplex } from 'node:stream';
 import type { RequestContext } from '../context.ts';
 import { GatewayError } from '../errors.ts';
-import type { Service } from "../model.ts";
+import type { Service } from '../model.ts';
 import { abort } from './abort.ts';
 import type { Connections } from './connections.ts';
 import { cut, nodeFailure, type PassiveHealth } from './forward.ts';
@@ -42,7 +42,9 @@ export class Upgrader {
     const connections = this.#options.connections.of(node, service);
     const limit = this.#options.connectionsPerNode;
     if (limit !== null && connections.inFlight >= limit) {
-      throw new GatewayError('overloaded', 'the node has as many requests as it may have', { nodeId: node.id });
+      throw new GatewayError('overloaded', 'the node has as many requests as it may have', {
+        nodeId: node.id,
+      });
     }
     const nodeRequest = http.request({
       agent: connections.freshAgent,
@@ -112,7 +114,11 @@ export class Upgrader {
     try {
       response.writeHead(context.nodeStatus, nodeResponse.statusMessage ?? '', headers);
     } catch (error) {
-      fail(new GatewayError('node_bad_response', 'the node answered with a head that cannot be passed on', { cause: error }));
+      fail(
+        new GatewayError('node_bad_response', 'the node answered with a head that cannot be passed on', {
+          cause: error,
+        }),
+      );
       return;
     }
     nodeResponse.on('data', (chunk: Buffer) => {

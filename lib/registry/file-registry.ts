@@ -115,9 +115,7 @@ export class FileRegistry {
 
   /** Nodes of `before` that are not in `after` (in the same service) and still have users. */
   async #boundOnVanished(before: RegistryDefinition, after: RegistryDefinition): Promise<VanishedNode[]> {
-    const kept = new Map(
-      after.services.map((service) => [service.id, new Set(service.nodes.map((node) => node.id))]),
-    );
+    const kept = new Map(after.services.map((service) => [service.id, new Set(service.nodes.map((node) => node.id))]));
     const bound: VanishedNode[] = [];
     for (const service of before.services) {
       const keptNodes = kept.get(service.id);

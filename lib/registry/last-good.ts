@@ -71,12 +71,7 @@ function parse(text: string): LastGood | undefined {
   }
   if (typeof value !== 'object' || value === null) return undefined;
   const { format, loadedAtMs, definition } = value as Readonly<Record<string, unknown>>;
-  if (
-    format !== FORMAT ||
-    typeof loadedAtMs !== 'number' ||
-    typeof definition !== 'object' ||
-    definition === null
-  ) {
+  if (format !== FORMAT || typeof loadedAtMs !== 'number' || typeof definition !== 'object' || definition === null) {
     return undefined;
   }
   const { services, routes } = definition as Readonly<Record<string, unknown>>;

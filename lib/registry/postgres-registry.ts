@@ -11,13 +11,7 @@ import { StoreUnavailable } from '../stores/store-unavailable.ts';
 import { Backoff } from '../support/backoff.ts';
 import type { Clock, Timer } from '../support/clock.ts';
 import type { LastGood } from './last-good.ts';
-import {
-  assemble,
-  candidatesOf,
-  type DefinitionChecks,
-  readCandidates,
-  writeRegistry,
-} from './registry-rows.ts';
+import { assemble, candidatesOf, type DefinitionChecks, readCandidates, writeRegistry } from './registry-rows.ts';
 
 export {
   type DefinitionChecks,

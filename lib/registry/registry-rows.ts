@@ -74,10 +74,7 @@ export async function readCandidates(client: Queryable): Promise<Candidates> {
 }
 
 /** A definition that was stored as JSON, as candidates: it may be from another version of the program. */
-export function candidatesOf(definition: {
-  services: readonly unknown[];
-  routes: readonly unknown[];
-}): Candidates {
+export function candidatesOf(definition: { services: readonly unknown[]; routes: readonly unknown[] }): Candidates {
   return {
     services: definition.services.map((entry) => {
       const value = object(entry);
@@ -144,9 +141,7 @@ export function assemble(candidates: Candidates, checks: DefinitionChecks): Asse
 function withDefaultNode(service: ServiceDefinition, problems: string[]): ServiceDefinition {
   const { defaultNodeId } = service;
   if (defaultNodeId === null || service.nodes.some((node) => node.id === defaultNodeId)) return service;
-  problems.push(
-    `service ${service.id}: its default node ${defaultNodeId} is not among its nodes and was ignored`,
-  );
+  problems.push(`service ${service.id}: its default node ${defaultNodeId} is not among its nodes and was ignored`);
   return { ...service, defaultNodeId: null };
 }
 

@@ -75,10 +75,7 @@ function buildNode(service: ServiceDefinition, definition: NodeDefinition): Node
   });
 }
 
-function indexPrefixes(
-  services: ReadonlyMap<string, Service>,
-  routes: ReadonlyMap<string, Route>,
-): Map<string, Match> {
+function indexPrefixes(services: ReadonlyMap<string, Service>, routes: ReadonlyMap<string, Route>): Map<string, Match> {
   const prefixes = new Map<string, Match>();
   for (const service of services.values()) {
     if (service.pathPrefix === null) continue;

@@ -19,27 +19,8 @@ const LOCK_TIMEOUT_MS = 30_000;
 
 /** What the program reads and writes; the rest of the schema may differ. */
 const REQUIRED_COLUMNS: Readonly<Record<string, readonly string[]>> = {
-  gateway_service: [
-    'id',
-    'name',
-    'path_prefix',
-    'login_path',
-    'health_path',
-    'default_node_id',
-    'enabled',
-    'options',
-  ],
-  gateway_node: [
-    'id',
-    'service_id',
-    'name',
-    'base_url',
-    'enabled',
-    'draining',
-    'weight',
-    'max_users',
-    'remark',
-  ],
+  gateway_service: ['id', 'name', 'path_prefix', 'login_path', 'health_path', 'default_node_id', 'enabled', 'options'],
+  gateway_node: ['id', 'service_id', 'name', 'base_url', 'enabled', 'draining', 'weight', 'max_users', 'remark'],
   gateway_user_route: ['id', 'service_id', 'user_id', 'username', 'node_id', 'epoch', 'frozen'],
   gateway_route: ['id', 'path_prefix', 'enabled', 'config'],
   gateway_token: ['realm', 'token_hash', 'user_id', 'expire_time'],
@@ -110,9 +91,7 @@ export async function verifySchema(postgres: PostgresStore): Promise<void> {
 
 function explain(error: unknown): string {
   const detail =
-    error instanceof Error && 'detail' in error && typeof error.detail === 'string'
-      ? ` (${error.detail})`
-      : '';
+    error instanceof Error && 'detail' in error && typeof error.detail === 'string' ? ` (${error.detail})` : '';
   const message = `${describeError(error)}${detail}`;
   switch (sqlStateOf(error)) {
     case '42501':
@@ -129,7 +108,6 @@ function findSchemaFile(): string {
   for (let folder = dirname(fileURLToPath(import.meta.url)); ; folder = dirname(folder)) {
     const path = join(folder, SCHEMA_FILE);
     if (existsSync(path) && existsSync(join(folder, 'package.json'))) return path;
-    if (folder === dirname(folder))
-      throw new OperatorError(`${SCHEMA_FILE} is missing from the installation`);
+    if (folder === dirname(folder)) throw new OperatorError(`${SCHEMA_FILE} is missing from the installation`);
   }
 }

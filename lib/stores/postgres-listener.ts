@@ -99,9 +99,7 @@ export class PostgresListener {
   #ask(connection: Connection, text: string): Promise<void> {
     return new Promise((resolve, reject) => {
       const { queryTimeoutMs } = this.#options.postgres;
-      const timer = this.#clock.after(queryTimeoutMs, () =>
-        reject(new Error(`no answer within ${queryTimeoutMs} ms`)),
-      );
+      const timer = this.#clock.after(queryTimeoutMs, () => reject(new Error(`no answer within ${queryTimeoutMs} ms`)));
       connection.client.query(text).then(
         () => {
           timer.cancel();

@@ -118,9 +118,7 @@ export class PostgresStore implements Queryable {
       stream: () => this.#trackedSocket(),
     });
     // Without a listener the loss of an idle connection would end the process. pg has removed the client already.
-    pool.on('error', (error) =>
-      this.#logger.info('postgres_connection_lost', { error: describeError(error) }),
-    );
+    pool.on('error', (error) => this.#logger.info('postgres_connection_lost', { error: describeError(error) }));
     this.#pool = pool;
   }
 
@@ -178,10 +176,7 @@ export class PostgresStore implements Queryable {
    * Runs `work` in one transaction (READ COMMITTED) and commits; what `work` throws rolls back and passes through.
    * Rejects with StoreUnavailable like `query`; when that happens to the COMMIT, the outcome is not known.
    */
-  async transaction<T>(
-    work: (client: Queryable) => Promise<T>,
-    options: TransactionOptions = {},
-  ): Promise<T> {
+  async transaction<T>(work: (client: Queryable) => Promise<T>, options: TransactionOptions = {}): Promise<T> {
     const permit = this.#permit();
     const timeoutMs = options.timeoutMs ?? this.#options.queryTimeoutMs;
     let session: Session | undefined;
@@ -218,8 +213,7 @@ export class PostgresStore implements Queryable {
       over = true;
       const { command } = await session.run('COMMIT', [], {}, timeoutMs);
       // PostgreSQL answers the COMMIT of a transaction in which a statement failed with a ROLLBACK, not with an error.
-      if (command !== 'COMMIT')
-        throw new Error('a statement of the transaction had failed: it was rolled back');
+      if (command !== 'COMMIT') throw new Error('a statement of the transaction had failed: it was rolled back');
       return result;
     } finally {
       over = true;
@@ -243,9 +237,7 @@ export class PostgresStore implements Queryable {
     this.#errors?.inc();
     throw new StoreUnavailable(
       'postgres',
-      new Error(
-        this.#pool ? 'it failed a moment ago and is not asked again yet' : 'the store is not started',
-      ),
+      new Error(this.#pool ? 'it failed a moment ago and is not asked again yet' : 'the store is not started'),
     );
   }
 
@@ -368,8 +360,7 @@ class Session {
 type Verdict = 'answer' | 'silent' | 'slow' | 'locked' | 'limited';
 
 function verdictOf(error: unknown): Verdict {
-  if (error instanceof StoreUnavailable)
-    return error.cause === undefined ? 'silent' : causeVerdict(error.cause);
+  if (error instanceof StoreUnavailable) return error.cause === undefined ? 'silent' : causeVerdict(error.cause);
   if (error instanceof DatabaseError) return stateVerdict(error.code ?? '');
   // pg reports a lost connection as a plain Error or as one of Node's socket errors; mistakes in our own code and
   // what a transaction's work throws on purpose are of other classes.

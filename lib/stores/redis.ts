@@ -3,7 +3,7 @@
  * queued while the connection is away, and a server that stopped answering is left alone for a moment. What the keys
  * mean is not known here.
  */
-import { Cluster, Redis, type RedisOptions as ClientOptions, ReplyError } from 'ioredis';
+import { type RedisOptions as ClientOptions, Cluster, Redis, ReplyError } from 'ioredis';
 import type { RedisOptions } from '../config/options.ts';
 import { describeError, type Logger } from '../observe/log.ts';
 import type { Clock } from '../support/clock.ts';
@@ -32,7 +32,22 @@ export class RedisReplyError extends Error {
 }
 
 /** Replies that tell of the server or of the gateway's rights, not of the key. */
-const UNAVAILABLE = new Set(['NOPERM', 'NOAUTH', 'WRONGPASS', 'LOADING', 'READONLY', 'MOVED', 'ASK', 'CLUSTERDOWN', 'MASTERDOWN', 'BUSY', 'OOM', 'TRYAGAIN', 'MISCONF', 'NOREPLICAS']);
+const UNAVAILABLE = new Set([
+  'NOPERM',
+  'NOAUTH',
+  'WRONGPASS',
+  'LOADING',
+  'READONLY',
+  'MOVED',
+  'ASK',
+  'CLUSTERDOWN',
+  'MASTERDOWN',
+  'BUSY',
+  'OOM',
+  'TRYAGAIN',
+  'MISCONF',
+  'NOREPLICAS',
+]);
 
 type Client = Redis | Cluster;
 /** Replies are read as RESP2 has them, whatever the protocol. */
@@ -185,7 +200,8 @@ export class RedisStore {
 }
 
 function makeClient({ target, timeoutMs }: RedisOptions): Client {
-  const retryStrategy = (attempt: number) => Math.min(50 * 2 ** Math.min(attempt, 10), LONGEST_RETRY_MS) * (0.75 + Math.random() / 2);
+  const retryStrategy = (attempt: number) =>
+    Math.min(50 * 2 ** Math.min(attempt, 10), LONGEST_RETRY_MS) * (0.75 + Math.random() / 2);
   const common: PlainOptions = {
     lazyConnect: true,
     commandTimeout: timeoutMs,
@@ -202,7 +218,12 @@ function makeClient({ target, timeoutMs }: RedisOptions): Client {
     case 'single':
       return new Redis(target.url, common);
     case 'sentinel':
-      return new Redis({ ...common, sentinels: target.sentinels.map(endpoint), name: target.name, sentinelRetryStrategy: retryStrategy });
+      return new Redis({
+        ...common,
+        sentinels: target.sentinels.map(endpoint),
+        name: target.name,
+        sentinelRetryStrategy: retryStrategy,
+      });
     case 'cluster':
       return new Cluster(target.nodes.map(endpoint), {
         lazyConnect: true,

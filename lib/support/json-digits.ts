@@ -31,7 +31,8 @@ export function parseJsonDigits(text: string): JsonValue {
 export function readPath(value: JsonValue, path: string): JsonValue | undefined {
   let current: JsonValue | undefined = value;
   for (const key of path.split('.')) {
-    if (Array.isArray(current)) current = /^\d+$/.test(key) ? (current as readonly JsonValue[])[Number(key)] : undefined;
+    if (Array.isArray(current))
+      current = /^\d+$/.test(key) ? (current as readonly JsonValue[])[Number(key)] : undefined;
     else if (isObject(current)) current = current[key];
     else return undefined;
   }

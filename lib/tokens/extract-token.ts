@@ -36,7 +36,8 @@ export function maskQueryToken(target: string, source: TokenSourceOptions): stri
 function withoutPrefix(value: string | undefined, prefix: string | null): string | null {
   if (value === undefined || value === '') return null;
   if (prefix === null) return value;
-  if (value.length <= prefix.length || value.slice(0, prefix.length).toLowerCase() !== prefix.toLowerCase()) return null;
+  if (value.length <= prefix.length || value.slice(0, prefix.length).toLowerCase() !== prefix.toLowerCase())
+    return null;
   const rest = value.slice(prefix.length);
   if (!/^[ \t]/.test(rest)) return null;
   return rest.trim() || null;
@@ -46,7 +47,8 @@ function firstField(raw: readonly string[], name: string): string | undefined {
   const lower = name.toLowerCase();
   for (let index = 0; index + 1 < raw.length; index += 2) {
     const found = raw[index];
-    if (found?.length === name.length && (found === name || found === lower || found.toLowerCase() === lower)) return raw[index + 1];
+    if (found?.length === name.length && (found === name || found === lower || found.toLowerCase() === lower))
+      return raw[index + 1];
   }
   return undefined;
 }

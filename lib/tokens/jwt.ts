@@ -41,7 +41,9 @@ export class JwtResolver implements TokenResolver {
   async resolve(token: string): Promise<ResolvedToken | undefined> {
     const claims = this.#verify(token);
     if (claims === undefined) return undefined;
-    return this.#options.saToken ? this.#readSaToken(claims, this.#options.saToken.loginType) : this.#readStandard(claims);
+    return this.#options.saToken
+      ? this.#readSaToken(claims, this.#options.saToken.loginType)
+      : this.#readStandard(claims);
   }
 
   /** The claims of a token whose signature holds. */
@@ -138,7 +140,10 @@ function verifySignature(algorithm: Algorithm, key: crypto.KeyObject, signed: Bu
   // A public key must never serve as an HMAC secret, nor one kind of key as another.
   if (!KEY_TYPES[family].includes(key.asymmetricKeyType)) return false;
   if (family === 'HS') {
-    const expected = crypto.createHmac(hash ?? '', key).update(signed).digest();
+    const expected = crypto
+      .createHmac(hash ?? '', key)
+      .update(signed)
+      .digest();
     return expected.length === signature.length && crypto.timingSafeEqual(expected, signature);
   }
   try {
@@ -152,7 +157,11 @@ function verifySignature(algorithm: Algorithm, key: crypto.KeyObject, signed: Bu
 function verifyOptions(family: Algorithm['family'], key: crypto.KeyObject): crypto.VerifyKeyObjectInput {
   if (family === 'ES') return { key, dsaEncoding: 'ieee-p1363' };
   if (family !== 'PS') return { key };
-  return { key, padding: crypto.constants.RSA_PKCS1_PSS_PADDING, saltLength: crypto.constants.RSA_PSS_SALTLEN_DIGEST };
+  return {
+    key,
+    padding: crypto.constants.RSA_PKCS1_PSS_PADDING,
+    saltLength: crypto.constants.RSA_PSS_SALTLEN_DIGEST,
+  };
 }
 
 function readKeys(options: JwtResolverOptions): readonly Key[] {
@@ -167,7 +176,9 @@ function readPublicKey(pemOrFile: string): crypto.KeyObject {
     return crypto.createPublicKey(fromFile ? fs.readFileSync(pemOrFile, 'utf8') : pemOrFile);
   } catch (error) {
     const place = fromFile ? pemOrFile : 'identity.resolvers: jwt.publicKey';
-    throw new OperatorError(`${place}: this is not a public key in PEM form that can be read: ${(error as Error).message}`);
+    throw new OperatorError(
+      `${place}: this is not a public key in PEM form that can be read: ${(error as Error).message}`,
+    );
   }
 }
 

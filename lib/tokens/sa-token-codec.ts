@@ -98,7 +98,8 @@ function kryoLength(bytes: Buffer): { characters: number; next: number } | undef
 }
 
 function decodeJdk(bytes: Buffer): string | undefined {
-  if (bytes.length < JDK_STRING.length + 2 || !bytes.subarray(0, JDK_STRING.length).equals(JDK_STRING)) return undefined;
+  if (bytes.length < JDK_STRING.length + 2 || !bytes.subarray(0, JDK_STRING.length).equals(JDK_STRING))
+    return undefined;
   const length = bytes.readUInt16BE(JDK_STRING.length);
   const text = bytes.subarray(JDK_STRING.length + 2);
   return text.length === length ? utf8(text) : undefined;

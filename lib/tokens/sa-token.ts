@@ -85,6 +85,10 @@ export class SaTokenResolver implements TokenResolver {
     const now = this.#clock.monotonic();
     if (now - this.#reportedAtMs < REPORT_EVERY_MS) return;
     this.#reportedAtMs = now;
-    this.#logger.warn('sa_token_unreadable', { tokenName: this.#options.tokenName, codec: this.#options.codec, fault });
+    this.#logger.warn('sa_token_unreadable', {
+      tokenName: this.#options.tokenName,
+      codec: this.#options.codec,
+      fault,
+    });
   }
 }

@@ -179,7 +179,9 @@ export class TokenService {
   }
 
   async #save(realm: string, token: string, userId: string, ttlMs: number): Promise<void> {
-    const results = await Promise.allSettled(this.#options.stores.map((store) => store.save(realm, token, userId, ttlMs)));
+    const results = await Promise.allSettled(
+      this.#options.stores.map((store) => store.save(realm, token, userId, ttlMs)),
+    );
     let failure: unknown;
     let saved = 0;
     for (const [index, result] of results.entries()) {
@@ -205,10 +207,16 @@ export class TokenService {
     this.#options.metrics
       .counter('gateway_store_errors_total', 'Failed calls to a store', { store: by, use: 'tokens' })
       .inc();
-    this.#options.logger.debug('token_lookup_failed', { by, token: maskToken(token), error: describeError(error) });
+    this.#options.logger.debug('token_lookup_failed', {
+      by,
+      token: maskToken(token),
+      error: describeError(error),
+    });
   }
 
   #lookups(by: string): Counter {
-    return this.#options.metrics.counter('gateway_token_lookups_total', 'Tokens looked up, by who answered', { by });
+    return this.#options.metrics.counter('gateway_token_lookups_total', 'Tokens looked up, by who answered', {
+      by,
+    });
   }
 }

@@ -13,10 +13,7 @@ const all = () => true;
 const list = (count: number, weight = 1): Weighted[] =>
   Array.from({ length: count }, (_, index) => ({ id: `node-${index + 1}`, weight }));
 
-function owners(
-  nodes: readonly Weighted[],
-  accepts: (node: Weighted) => boolean = all,
-): (string | undefined)[] {
+function owners(nodes: readonly Weighted[], accepts: (node: Weighted) => boolean = all): (string | undefined)[] {
   const selector = new ConsistentHash<Weighted>();
   return KEYS.map((key) => selector.next(nodes, accepts, key)?.id);
 }

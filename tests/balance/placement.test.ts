@@ -135,9 +135,7 @@ test('maxUsers is not overshot by parallel logins, and the rest is refused with 
     const world = new World();
     const target = service(policy, { id: 'a', maxUsers: 10 }, { id: 'b', maxUsers: 5 });
     world.bound.set('a', 4);
-    const results = await Promise.allSettled(
-      Array.from({ length: 30 }, async () => world.placement.choose(target)),
-    );
+    const results = await Promise.allSettled(Array.from({ length: 30 }, async () => world.placement.choose(target)));
     const nodes = results.flatMap((result) => (result.status === 'fulfilled' ? [result.value.id] : []));
     const codes = results.flatMap((result) => (result.status === 'rejected' ? [result.reason.code] : []));
     assert.equal(nodes.filter((id) => id === 'a').length, 6, policy);

@@ -98,11 +98,7 @@ test('in any window of one period each node is picked exactly as often as it wei
     for (let start = 0; start <= total * 2; start += 1) {
       const window = sequence.slice(start, start + total);
       for (const node of nodes) {
-        assert.equal(
-          window.filter((id) => id === node.id).length,
-          node.weight,
-          `seed ${seed}, from ${start}`,
-        );
+        assert.equal(window.filter((id) => id === node.id).length, node.weight, `seed ${seed}, from ${start}`);
       }
     }
   }

@@ -2,7 +2,13 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { BackendNode } from '../support/backend-node.ts';
-import { type GatewayFixture, openStores, STORE_KINDS, type StoreSetup, startGateway } from '../support/gateway-fixture.ts';
+import {
+  type GatewayFixture,
+  openStores,
+  STORE_KINDS,
+  type StoreSetup,
+  startGateway,
+} from '../support/gateway-fixture.ts';
 
 for (const kind of STORE_KINDS) {
   describe(`a user on the ${kind} store`, () => {
@@ -39,7 +45,8 @@ for (const kind of STORE_KINDS) {
       assert.ok(home, 'bob has a home');
       await home.stop();
       let refused = await gateway.get('/js/a/notes', token);
-      for (let attempt = 0; attempt < 10 && refused.status !== 503; attempt += 1) refused = await gateway.get('/js/a/notes', token);
+      for (let attempt = 0; attempt < 10 && refused.status !== 503; attempt += 1)
+        refused = await gateway.get('/js/a/notes', token);
       assert.equal(refused.status, 503);
       assert.equal(refused.json()['error'], 'node_down');
       assert.equal(refused.json()['nodeId'], home.id);

@@ -194,9 +194,7 @@ export function bindingStoreContract(name: string, open: () => Promise<OpenedSto
     test('binds every one of many users who claim one name at once, and gives one of them the name', async () => {
       const service = newService();
       const ids = Array.from({ length: 12 }, (_, index) => String(100 + index));
-      const results = await Promise.all(
-        ids.map((id) => store.bindIfAbsent(service, id, 'same', `node-${id}`)),
-      );
+      const results = await Promise.all(ids.map((id) => store.bindIfAbsent(service, id, 'same', `node-${id}`)));
       for (const [index, id] of ids.entries()) {
         assert.equal(results[index]?.binding.userId, id);
         assert.equal((await store.findByUserId(service, id))?.nodeId, `node-${id}`);
@@ -212,9 +210,7 @@ export function bindingStoreContract(name: string, open: () => Promise<OpenedSto
       const service = newService();
       await opened.insertUsernameOnly(service, 'dave', 'node-3');
       const results = await Promise.all(
-        Array.from({ length: 10 }, (_, index) =>
-          store.bindIfAbsent(service, '8', 'dave', `node-${10 + index}`),
-        ),
+        Array.from({ length: 10 }, (_, index) => store.bindIfAbsent(service, '8', 'dave', `node-${10 + index}`)),
       );
       assert.ok(results.every((result) => result.binding.nodeId === 'node-3' && !result.created));
       assert.equal((await store.list(service, {})).bindings.length, 1);
@@ -370,19 +366,14 @@ export function bindingStoreContract(name: string, open: () => Promise<OpenedSto
       assert.ok(second.next !== null);
       const third = await store.list(service, { limit: 10, after: second.next });
       assert.equal(third.next, null);
-      const seen = [
-        ...seenFirst,
-        ...second.bindings.map((b) => b.userId),
-        ...third.bindings.map((b) => b.userId),
-      ];
+      const seen = [...seenFirst, ...second.bindings.map((b) => b.userId), ...third.bindings.map((b) => b.userId)];
       assert.equal(seen.length, 25);
       assert.equal(new Set(seen).size, 25);
     });
 
     test('ends a list exactly at a page without an empty one behind it', async () => {
       const service = newService();
-      for (let index = 0; index < 4; index += 1)
-        await store.bindIfAbsent(service, String(index), null, 'node-1');
+      for (let index = 0; index < 4; index += 1) await store.bindIfAbsent(service, String(index), null, 'node-1');
       const first = await store.list(service, { limit: 2 });
       assert.ok(first.next !== null);
       const second = await store.list(service, { limit: 2, after: first.next });
@@ -425,9 +416,7 @@ export function bindingStoreContract(name: string, open: () => Promise<OpenedSto
 
 function assertVoided(result: BindResult, serviceId: string, username: string): void {
   assert.ok(
-    result.voided.some(
-      (key) => key.kind === 'name' && key.serviceId === serviceId && key.username === username,
-    ),
+    result.voided.some((key) => key.kind === 'name' && key.serviceId === serviceId && key.username === username),
     `expected the name ${username} among ${JSON.stringify(result.voided)}`,
   );
 }

@@ -33,9 +33,7 @@ for (const mode of ['append', 'compact'] as const) {
       // Two at a time on two cores: the start of a process costs more than what it is killed in.
       const folders = [join(folder, 'a'), join(folder, 'b')];
       await Promise.all(
-        folders.map((each, index) =>
-          killOnce(each, (round + index) * USERS_A_ROUND, mode, acknowledged, tokens),
-        ),
+        folders.map((each, index) => killOnce(each, (round + index) * USERS_A_ROUND, mode, acknowledged, tokens)),
       );
       // A power failure or a full disk may leave half a line.
       if (round % 4 === 0) await appendFile(join(folders[0] ?? '', JOURNAL_FILE), '5f3a00ff [["b","svc",1,"');
@@ -52,13 +50,9 @@ async function killOnce(
   acknowledged: Acknowledged,
   tokens: Set<string>,
 ): Promise<void> {
-  const child = spawn(
-    process.execPath,
-    [...loader, writer, folder, String(first), String(USERS_A_ROUND), mode],
-    {
-      stdio: ['ignore', 'pipe', 'inherit'],
-    },
-  );
+  const child = spawn(process.execPath, [...loader, writer, folder, String(first), String(USERS_A_ROUND), mode], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
   let output = '';
   child.stdout.setEncoding('utf8');
   child.stdout.on('data', (text: string) => {
@@ -79,11 +73,7 @@ async function killOnce(
   }
 }
 
-async function compare(
-  folders: readonly string[],
-  acknowledged: Acknowledged,
-  tokens: Set<string>,
-): Promise<void> {
+async function compare(folders: readonly string[], acknowledged: Acknowledged, tokens: Set<string>): Promise<void> {
   const opened = await Promise.all(
     folders.map((folder) => Journal.open(folder, { clock: systemClock, logger: silentLogger })),
   );
@@ -99,10 +89,7 @@ async function compare(
       assert.ok(found, `user ${user} is lost`);
       // A move that was not acknowledged may have reached the disk.
       const moved = found.nodeId === 'node-moved' && found.epoch === expected.epoch + 1;
-      assert.ok(
-        moved || (found.nodeId === expected.nodeId && found.epoch === expected.epoch),
-        `user ${user}`,
-      );
+      assert.ok(moved || (found.nodeId === expected.nodeId && found.epoch === expected.epoch), `user ${user}`);
       assert.equal((await storeOf(user).bindings.findByUsername('svc', `name-${user}`))?.userId, user);
     }
   }

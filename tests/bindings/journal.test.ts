@@ -40,10 +40,7 @@ class RecordingLogger implements Logger {
 }
 
 /** Opens, runs and closes. */
-async function within<T>(
-  folder: string,
-  run: (store: JournalBindings, journal: Journal) => Promise<T>,
-): Promise<T> {
+async function within<T>(folder: string, run: (store: JournalBindings, journal: Journal) => Promise<T>): Promise<T> {
   const journal = await Journal.open(folder, options);
   try {
     return await run(new JournalBindings(journal), journal);
@@ -55,16 +52,14 @@ async function within<T>(
 function refused(...parts: string[]): (error: unknown) => boolean {
   return (error) => {
     assert.ok(error instanceof OperatorError, String(error));
-    for (const part of parts)
-      assert.ok(error.message.includes(part), `${error.message} does not name ${part}`);
+    for (const part of parts) assert.ok(error.message.includes(part), `${error.message} does not name ${part}`);
     return true;
   };
 }
 
 async function fill(folder: string, users: number): Promise<void> {
   await within(folder, async (store) => {
-    for (let user = 1; user <= users; user += 1)
-      await store.bindIfAbsent('svc', String(user), `u${user}`, 'node-1');
+    for (let user = 1; user <= users; user += 1) await store.bindIfAbsent('svc', String(user), `u${user}`, 'node-1');
   });
 }
 
@@ -226,9 +221,7 @@ test('flushes once for what arrives together', async (t) => {
   fileSystem.before = (call) => {
     if (call === 'datasync') flushes += 1;
   };
-  await Promise.all(
-    Array.from({ length: 500 }, (_, user) => store.bindIfAbsent('svc', `${user}`, null, 'node-1')),
-  );
+  await Promise.all(Array.from({ length: 500 }, (_, user) => store.bindIfAbsent('svc', `${user}`, null, 'node-1')));
   assert.ok(flushes <= 2, `${flushes} flushes`);
 });
 
@@ -275,10 +268,7 @@ test('cuts a failed write off before the next one, even when that failed at firs
   fileSystem.before = (call) => {
     if (call === 'datasync' || call === 'truncate') throw systemError('EIO');
   };
-  await assert.rejects(
-    store.bindIfAbsent('svc', '1', 'a name that is quite long', 'node-1'),
-    StoreUnavailable,
-  );
+  await assert.rejects(store.bindIfAbsent('svc', '1', 'a name that is quite long', 'node-1'), StoreUnavailable);
   assert.equal(logger.count('journal_truncate_failed'), 1);
   await assert.rejects(store.bindIfAbsent('svc', '2', 'b', 'node-1'), StoreUnavailable);
   fileSystem.before = () => undefined;
@@ -295,10 +285,7 @@ test('compacts away what no longer counts, by itself, once it is the greater par
   for (let step = 0; step < 300; step += 1) await store.move('svc', String(step % 5), `node-${step}`);
   assert.equal(await journal.compact(), true);
   assert.ok(logger.count('journal_compacted') > 1);
-  assert.ok(
-    journal.figures.bytes < 1_000 && journal.figures.operations < 20,
-    JSON.stringify(journal.figures),
-  );
+  assert.ok(journal.figures.bytes < 1_000 && journal.figures.operations < 20, JSON.stringify(journal.figures));
   assert.equal((await stat(join(folder, JOURNAL_FILE))).size, journal.figures.bytes);
   await journal.stop();
   await within(folder, async (again) => {
@@ -348,8 +335,7 @@ test('loses no write that is made while it compacts', async (t) => {
         const moved = `old-${(step * 37 + lane) % 5_000}`;
         const node = `node-${lane}-${step}`;
         // Names go back and forth between users while both are copied.
-        if (step % 3 === 0)
-          await store.bindIfAbsent('svc', moved, `name-${(step * 11 + lane) % 5_000}`, node);
+        if (step % 3 === 0) await store.bindIfAbsent('svc', moved, `name-${(step * 11 + lane) % 5_000}`, node);
         else if (step % 3 === 1) expected.set(moved, (await store.move('svc', moved, node)).nodeId);
         else {
           await store.remove('svc', `old-${4_999 - ((step * 4 + lane) % 2_000)}`);
@@ -365,8 +351,7 @@ test('loses no write that is made while it compacts', async (t) => {
   await within(folder, async (again) => {
     assert.deepEqual(await everything(again), before);
     for (const binding of before) {
-      if (binding.username !== null)
-        assert.deepEqual(await again.findByUsername('svc', binding.username), binding);
+      if (binding.username !== null) assert.deepEqual(await again.findByUsername('svc', binding.username), binding);
       assert.deepEqual(await again.findByUserId('svc', binding.userId ?? ''), binding);
     }
   });
@@ -586,9 +571,7 @@ test('refuses a journal that another process has, by its pid', async (t) => {
 
 test('refuses a journal that this process has already', async (t) => {
   const folder = await temporaryFolder(t);
-  await within(folder, () =>
-    assert.rejects(Journal.open(folder, options), refused(folder, `process ${process.pid}`)),
-  );
+  await within(folder, () => assert.rejects(Journal.open(folder, options), refused(folder, `process ${process.pid}`)));
   await fill(folder, 1);
 });
 

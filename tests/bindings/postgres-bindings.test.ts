@@ -7,12 +7,7 @@ import { silentLogger } from '../../lib/observe/log.ts';
 import { PostgresStore, sqlStateOf } from '../../lib/stores/postgres.ts';
 import { StoreUnavailable } from '../../lib/stores/store-unavailable.ts';
 import { runSql } from '../support/postgres-server.ts';
-import {
-  OLDER_TABLES,
-  type OpenedDatabase,
-  openDatabase,
-  postgresOptions,
-} from '../support/postgres-store.ts';
+import { OLDER_TABLES, type OpenedDatabase, openDatabase, postgresOptions } from '../support/postgres-store.ts';
 import { bindingStoreContract, type OpenedStore } from './contract.ts';
 
 async function openStore(prepare?: string): Promise<OpenedStore> {
@@ -30,9 +25,7 @@ async function openStore(prepare?: string): Promise<OpenedStore> {
 }
 
 bindingStoreContract('PostgresBindings', () => openStore());
-bindingStoreContract('PostgresBindings on the bigint column of an older gateway', () =>
-  openStore(OLDER_TABLES),
-);
+bindingStoreContract('PostgresBindings on the bigint column of an older gateway', () => openStore(OLDER_TABLES));
 
 describe('PostgresBindings', () => {
   let opened: OpenedDatabase;
@@ -86,8 +79,7 @@ describe('PostgresBindings', () => {
   test('writes nothing when the login says what the row says', async () => {
     await bindings.bindIfAbsent('quiet', '1', 'alice', 'node-1');
     const version = async () =>
-      (await opened.postgres.query("SELECT xmin::text FROM gateway_user_route WHERE service_id = 'quiet'"))
-        .rows;
+      (await opened.postgres.query("SELECT xmin::text FROM gateway_user_route WHERE service_id = 'quiet'")).rows;
     const earlier = await version();
     await bindings.bindIfAbsent('quiet', '1', 'alice', 'node-2');
     await bindings.bindIfAbsent('quiet', '1', null, 'node-2');
@@ -265,10 +257,7 @@ describe('PostgresBindings on a bigint column', () => {
     await bindings.findByUserId('old', '1');
     await bindings.move('old', '1', 'old-1');
     await bindings.move('old', '1', 'old-2');
-    await runSql(
-      opened.database.url,
-      'ALTER TABLE gateway_user_route ALTER COLUMN user_id TYPE varchar(256)',
-    );
+    await runSql(opened.database.url, 'ALTER TABLE gateway_user_route ALTER COLUMN user_id TYPE varchar(256)');
     // The prepared statements of the one connection, and those inside the triggers, no longer fit.
     assert.equal((await bindings.findByUserId('old', '1'))?.nodeId, 'old-2');
     await bindings.bindIfAbsent('old', 'now-a-text', null, 'old-1');

@@ -7,31 +7,18 @@ import { describe, it } from 'node:test';
 import { ConfigError, formatProblem, loadConfig, readConfigFile } from '../../lib/config/load.ts';
 
 /** Five lines of a sound file; what follows begins on line 6. */
-const SOUND =
-  'services:\n  - id: a\n    pathPrefix: /a\n    nodes:\n      - { id: n1, baseUrl: "http://h:1" }\n';
+const SOUND = 'services:\n  - id: a\n    pathPrefix: /a\n    nodes:\n      - { id: n1, baseUrl: "http://h:1" }\n';
 
 const MISTAKES: readonly (readonly [title: string, text: string, problem: string])[] = [
-  [
-    'an unknown key at the top',
-    SOUND + 'listn: ":80"\n',
-    'g.yaml:6:1: listn: unknown key (did you mean listen?)',
-  ],
+  ['an unknown key at the top', SOUND + 'listn: ":80"\n', 'g.yaml:6:1: listn: unknown key (did you mean listen?)'],
   [
     'a key in another spelling',
     SOUND + 'trusted_proxies: []\n',
     'g.yaml:6:1: trusted_proxies: unknown key (did you mean trustedProxies?)',
   ],
   ['a key that is like nothing', SOUND + 'frobnicate: 1\n', 'g.yaml:6:1: frobnicate: unknown key'],
-  [
-    'a key that stands twice',
-    SOUND + 'workers: 1\nworkers: 1\n',
-    'g.yaml:7:1: workers: this key stands here twice',
-  ],
-  [
-    'a tab as indentation',
-    'services:\n	- id: a\n',
-    'g.yaml:2:1: tabs must not be used for indentation: use blanks',
-  ],
+  ['a key that stands twice', SOUND + 'workers: 1\nworkers: 1\n', 'g.yaml:7:1: workers: this key stands here twice'],
+  ['a tab as indentation', 'services:\n	- id: a\n', 'g.yaml:2:1: tabs must not be used for indentation: use blanks'],
   [
     'YAML that does not parse',
     SOUND + 'allow: [a, b\n',
@@ -101,11 +88,7 @@ const MISTAKES: readonly (readonly [title: string, text: string, problem: string
     SOUND + 'cache: { ttl: 1d }\n',
     "g.yaml:6:15: cache.ttl: must be a duration such as 250ms, 5s, 2m or 24h, not '1d'",
   ],
-  [
-    'a period of zero',
-    SOUND + 'timeouts: { connect: 0s }\n',
-    'g.yaml:6:22: timeouts.connect: must be longer than 0',
-  ],
+  ['a period of zero', SOUND + 'timeouts: { connect: 0s }\n', 'g.yaml:6:22: timeouts.connect: must be longer than 0'],
   [
     'a size without a unit',
     SOUND + 'limits: { header: 32768 }\n',
@@ -416,11 +399,7 @@ const MISTAKES: readonly (readonly [title: string, text: string, problem: string
     "g.yaml:6:6: begins with '!', which makes it a tag that is not known: quote it if it is text",
   ],
   ['a key that is a list', SOUND + '? [a]\n: b\n', 'g.yaml:6:3: has a key that is no text'],
-  [
-    'a second document',
-    SOUND + '---\nworkers: 1\n',
-    'g.yaml:6:1: a second document begins here: there must be one',
-  ],
+  ['a second document', SOUND + '---\nworkers: 1\n', 'g.yaml:6:1: a second document begins here: there must be one'],
   [
     'a reference that does not end',
     SOUND + 'via: "${VIA"\n',

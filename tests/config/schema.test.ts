@@ -3,14 +3,7 @@ import assert from 'node:assert/strict';
 import * as fs from 'node:fs';
 import { describe, it } from 'node:test';
 import { parse } from 'yaml';
-import {
-  FILE_KEYS,
-  LOG_FORMATS,
-  LOG_LEVELS,
-  MIN_ADMIN_TOKEN,
-  ROLES,
-  UNKNOWN_TOKEN,
-} from '../../lib/config/file.ts';
+import { FILE_KEYS, LOG_FORMATS, LOG_LEVELS, MIN_ADMIN_TOKEN, ROLES, UNKNOWN_TOKEN } from '../../lib/config/file.ts';
 import { loadConfig } from '../../lib/config/load.ts';
 import { CODECS, PUBLIC_ALGORITHMS, RESOLVER_KEYS, SECRET_ALGORITHMS } from '../../lib/config/resolvers.ts';
 import * as services from '../../lib/config/services.ts';
@@ -40,8 +33,7 @@ const root = JSON.parse(fs.readFileSync(findPackageFile('schema/gateway.schema.j
 /** The object schema at a path of property names; `definition:` begins at a definition, `[]` goes into a list. */
 function objectAt(path: string): Schema {
   const [start = '', ...steps] = path.split('/');
-  let schema: Schema =
-    start === '' ? root : (root.definitions?.[start] ?? assert.fail(`no definition ${start}`));
+  let schema: Schema = start === '' ? root : (root.definitions?.[start] ?? assert.fail(`no definition ${start}`));
   for (const step of steps) {
     schema = withObject(schema);
     schema =
@@ -54,9 +46,7 @@ function objectAt(path: string): Schema {
 
 function withObject(schema: Schema): Schema {
   if (schema.$ref)
-    return withObject(
-      root.definitions?.[schema.$ref.replace('#/definitions/', '')] ?? assert.fail(schema.$ref),
-    );
+    return withObject(root.definitions?.[schema.$ref.replace('#/definitions/', '')] ?? assert.fail(schema.$ref));
   const inner = schema.anyOf?.map(withObject).find((one) => one.properties || one.items);
   return inner ?? schema;
 }
@@ -74,22 +64,17 @@ function accepts(schema: Schema, value: unknown): boolean {
   }
   if (typeof value === 'number') {
     return (
-      value >= (schema.minimum ?? Number.NEGATIVE_INFINITY) &&
-      value <= (schema.maximum ?? Number.POSITIVE_INFINITY)
+      value >= (schema.minimum ?? Number.NEGATIVE_INFINITY) && value <= (schema.maximum ?? Number.POSITIVE_INFINITY)
     );
   }
   if (Array.isArray(value)) {
     return (
-      value.length >= (schema.minItems ?? 0) &&
-      value.every((item) => !schema.items || accepts(schema.items, item))
+      value.length >= (schema.minItems ?? 0) && value.every((item) => !schema.items || accepts(schema.items, item))
     );
   }
   if (typeof value !== 'object' || value === null) return true;
   const keys = Object.keys(value);
-  if (
-    keys.length < (schema.minProperties ?? 0) ||
-    keys.length > (schema.maxProperties ?? Number.POSITIVE_INFINITY)
-  )
+  if (keys.length < (schema.minProperties ?? 0) || keys.length > (schema.maxProperties ?? Number.POSITIVE_INFINITY))
     return false;
   if (!(schema.required ?? []).every((key) => keys.includes(key))) return false;
   return Object.entries(value).every(([key, item]) => {
@@ -177,11 +162,9 @@ describe('the JSON Schema', () => {
     const compared = new Set(KEY_PLACES.map(([place]) => objectAt(place)));
     const forgotten: string[] = [];
     const visit = (schema: Schema, place: string): void => {
-      if (schema.properties && schema.additionalProperties === false && !compared.has(schema))
-        forgotten.push(place);
+      if (schema.properties && schema.additionalProperties === false && !compared.has(schema)) forgotten.push(place);
       for (const [key, inner] of Object.entries(schema.properties ?? {})) visit(inner, `${place}/${key}`);
-      for (const inner of [...(schema.anyOf ?? []), ...(schema.items ? [schema.items] : [])])
-        visit(inner, place);
+      for (const inner of [...(schema.anyOf ?? []), ...(schema.items ? [schema.items] : [])]) visit(inner, place);
       for (const [key, inner] of Object.entries(schema.definitions ?? {})) visit(inner, key);
     };
     visit(root, '');
@@ -240,10 +223,7 @@ describe('the JSON Schema', () => {
     ['services: [{ id: a, pathPrefix: /a, nodes: [{ id: n1, baseUrl: "http://h/p" }] }]', false],
     ['services: [{ id: a, pathPrefix: /a, nodes: [{ id: n1, baseUrl: "http://h", weight: -1 }] }]', false],
     ['services: [{ id: a, pathPrefix: /a, login: { response: { success: { code: [1] } } } }]', false],
-    [
-      'services: [{ id: a, pathPrefix: /a, login: { response: { success: { ok: true }, token: null } } }]',
-      true,
-    ],
+    ['services: [{ id: a, pathPrefix: /a, login: { response: { success: { ok: true }, token: null } } }]', true],
     ['services: [{ id: a, pathPrefix: /a, affinity: sometimes }]', false],
     [`${good}\nroutes: [{ id: r, pathPrefix: /r, versions: [{ version: v1, service: a }] }]`, true],
     [`${good}\nroutes: [{ id: r, pathPrefix: /r, versions: [] }]`, false],

@@ -16,16 +16,12 @@ function definitionOf<T>(checked: { definition: T } | { problems: readonly unkno
   throw new Error(JSON.stringify(checked.problems));
 }
 
-const node = (id: string, baseUrl: string): NodeDefinition =>
-  definitionOf(checkNodeDefinition({ id, baseUrl }, id));
+const node = (id: string, baseUrl: string): NodeDefinition => definitionOf(checkNodeDefinition({ id, baseUrl }, id));
 const service = (id: string, more: object = {}): ServiceDefinition =>
   definitionOf(checkServiceDefinition({ id, pathPrefix: `/${id}`, nodes: [], ...more }, id));
 const route = (id: string, more: object = {}): RouteDefinition =>
   definitionOf(
-    checkRouteDefinition(
-      { id, pathPrefix: `/${id}`, versions: [{ version: 'v1', service: 'a' }], ...more },
-      id,
-    ),
+    checkRouteDefinition({ id, pathPrefix: `/${id}`, versions: [{ version: 'v1', service: 'a' }], ...more }, id),
   );
 
 describe('a service from a store', () => {
@@ -53,11 +49,7 @@ describe('a service from a store', () => {
     });
     assert.deepEqual(ofModel, ofFile);
     assert.deepEqual(ofModel.health, { intervalMs: 5_000, timeoutMs: null, failures: null });
-    assert.deepEqual(
-      definitionOf(checkServiceDefinition(ofModel, 'a')),
-      ofModel,
-      'and again from what came out',
-    );
+    assert.deepEqual(definitionOf(checkServiceDefinition(ofModel, 'a')), ofModel, 'and again from what came out');
   });
 
   const refused: readonly (readonly [string, unknown, string])[] = [
@@ -118,10 +110,7 @@ describe('definitions put together', () => {
       service('b', { pathPrefix: '/a', nodes: [node('n1', 'http://h:3')] }),
       service('a', { pathPrefix: '/c' }),
     ];
-    const routes = [
-      route('b', { pathPrefix: '/' }),
-      route('r', { versions: [{ version: 'v1', service: 'zz' }] }),
-    ];
+    const routes = [route('b', { pathPrefix: '/' }), route('r', { versions: [{ version: 'v1', service: 'zz' }] })];
     assert.deepEqual(
       checkRegistry({ services, routes })
         .map(({ path, message }) => `${path}: ${message}`)

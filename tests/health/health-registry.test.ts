@@ -59,10 +59,7 @@ test('three failures in a row make DOWN, one success makes UP, and observe tells
   const world = new World();
   world.watch(3, 'a');
   assert.deepEqual([world.succeed('a'), world.succeed('a')], [true, false]);
-  assert.deepEqual(
-    [world.fail('a'), world.fail('a'), world.fail('a'), world.fail('a')],
-    [false, false, true, false],
-  );
+  assert.deepEqual([world.fail('a'), world.fail('a'), world.fail('a'), world.fail('a')], [false, false, true, false]);
   assert.equal(world.registry.isUsable('a'), false);
   assert.deepEqual([world.succeed('a'), world.succeed('a')], [true, false]);
   assert.deepEqual(world.changes, ['a UNKNOWN>UP', 'a UP>DOWN', 'a DOWN>UP']);
@@ -253,11 +250,7 @@ test('during the hold nothing goes DOWN, but one success still makes UP at once'
   world.fail('b');
   world.clock.advance(9_999);
   assert.deepEqual([world.fail('a'), world.fail('c')], [false, false]);
-  assert.deepEqual(
-    world.states('gone', 'a', 'b', 'c'),
-    ['DOWN', 'UNKNOWN', 'UNKNOWN', 'UNKNOWN'],
-    'as they were',
-  );
+  assert.deepEqual(world.states('gone', 'a', 'b', 'c'), ['DOWN', 'UNKNOWN', 'UNKNOWN', 'UNKNOWN'], 'as they were');
   assert.equal(world.succeed('gone'), true);
   assert.equal(world.logged('health_network_suspected'), 1);
 });

@@ -69,13 +69,10 @@ test('a GET of the path that answers 2xx is a success; the connection is its own
     open += 1;
   });
   const port = await listen(t, server);
-  assert.deepEqual(
-    await probe(targetOf(port, { path: '/health?deep=1', authority: 'node.internal' }), PATIENT_MS),
-    {
-      ok: true,
-      status: 204,
-    },
-  );
+  assert.deepEqual(await probe(targetOf(port, { path: '/health?deep=1', authority: 'node.internal' }), PATIENT_MS), {
+    ok: true,
+    status: 204,
+  });
   assert.deepEqual(await probe(targetOf(port), PATIENT_MS), { ok: true, status: 204 });
   const [request] = seen;
   assert.equal(request?.method, 'GET');
@@ -274,15 +271,11 @@ test('https certificates are verified by the named authority, or not at all when
     ok: true,
     status: 200,
   });
-  const missing = await probe(
-    targetOf(port, { protocol: 'https:', ca: join(folder, 'none.pem') }),
-    PATIENT_MS,
-  );
+  const missing = await probe(targetOf(port, { protocol: 'https:', ca: join(folder, 'none.pem') }), PATIENT_MS);
   assert.match(missing.ok ? '' : missing.error, /ENOENT/);
-  assert.deepEqual(
-    await probe(targetOf(port, { protocol: 'https:', ca: 'unread', path: null }), PATIENT_MS),
-    { ok: true },
-  );
+  assert.deepEqual(await probe(targetOf(port, { protocol: 'https:', ca: 'unread', path: null }), PATIENT_MS), {
+    ok: true,
+  });
 });
 
 test('a TLS handshake that never comes fails at the deadline', async (t) => {

@@ -30,9 +30,7 @@ test('stateless services are probed in tiers: 30 s, after 10 successes 2 min, af
       [0, 5],
       [0, 6],
     ] as const
-  ).map(([successesInRow, failuresInRow]) =>
-    nextDelayMs(stateless, { successesInRow, failuresInRow }, middle),
-  );
+  ).map(([successesInRow, failuresInRow]) => nextDelayMs(stateless, { successesInRow, failuresInRow }, middle));
   assert.deepEqual(delays, [30_000, 30_000, 120_000, 120_000, 30_000, 30_000, 180_000, 180_000]);
 });
 

@@ -13,11 +13,7 @@ import { FailingFileSystem, systemError } from '../support/failing-file-system.t
 import { FakeClock } from '../support/fake-clock.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';
 
-function service(
-  id: string,
-  nodeIds: readonly string[],
-  changes: Partial<ServiceDefinition> = {},
-): ServiceDefinition {
+function service(id: string, nodeIds: readonly string[], changes: Partial<ServiceDefinition> = {}): ServiceDefinition {
   return {
     ...DEFAULTS.service,
     id,

@@ -6,12 +6,7 @@ import { join } from 'node:path';
 import { after, afterEach, before, beforeEach, describe, test } from 'node:test';
 import { DEFAULTS } from '../../lib/config/options.ts';
 import { OperatorError } from '../../lib/errors.ts';
-import type {
-  NodeDefinition,
-  RegistryDefinition,
-  RouteDefinition,
-  ServiceDefinition,
-} from '../../lib/model.ts';
+import type { NodeDefinition, RegistryDefinition, RouteDefinition, ServiceDefinition } from '../../lib/model.ts';
 import { type Logger, silentLogger } from '../../lib/observe/log.ts';
 import { Metrics } from '../../lib/observe/metrics.ts';
 import { LastGoodFile } from '../../lib/registry/last-good.ts';
@@ -24,19 +19,13 @@ import {
 import { PostgresStore } from '../../lib/stores/postgres.ts';
 import { StoreUnavailable } from '../../lib/stores/store-unavailable.ts';
 import { FakeClock } from '../support/fake-clock.ts';
-import {
-  OLDER_TABLES,
-  type OpenedDatabase,
-  openDatabase,
-  postgresOptions,
-} from '../support/postgres-store.ts';
+import { OLDER_TABLES, type OpenedDatabase, openDatabase, postgresOptions } from '../support/postgres-store.ts';
 
 /** Stands for the checks of the configuration: ids, prefixes and base URLs. */
 const checks: DefinitionChecks = {
   service: (value) => {
     const service = value as ServiceDefinition;
-    if (service.pathPrefix !== null && !/^\/\S*$/.test(service.pathPrefix))
-      throw new Error('pathPrefix starts with /');
+    if (service.pathPrefix !== null && !/^\/\S*$/.test(service.pathPrefix)) throw new Error('pathPrefix starts with /');
     return service;
   },
   node: (value) => {
@@ -120,8 +109,7 @@ class Target {
 
 function recordingLogger(): Logger & { readonly lines: string[]; take(): string[] } {
   const lines: string[] = [];
-  const record = (event: string, fields?: object) =>
-    void lines.push(`${event} ${JSON.stringify(fields ?? {})}`);
+  const record = (event: string, fields?: object) => void lines.push(`${event} ${JSON.stringify(fields ?? {})}`);
   return { lines, take: () => lines.splice(0), debug: record, info: record, warn: record, error: record };
 }
 
@@ -287,9 +275,7 @@ describe('PostgresRegistry', () => {
 
   test('names a node whose service does not exist, where no foreign key keeps it from being there', async () => {
     await run('ALTER TABLE gateway_node DROP CONSTRAINT gateway_node_service_id_fkey');
-    await run(
-      "INSERT INTO gateway_node (id, service_id, base_url) VALUES ('stray', 'nowhere', 'http://127.0.0.1:1')",
-    );
+    await run("INSERT INTO gateway_node (id, service_id, base_url) VALUES ('stray', 'nowhere', 'http://127.0.0.1:1')");
     const { registry, logger } = open();
     await registry.start();
     assert.match(logger.lines.join(), /node stray: its service nowhere does not exist/);

@@ -8,12 +8,7 @@ import { PostgresStore } from '../../lib/stores/postgres.ts';
 import { PostgresListener } from '../../lib/stores/postgres-listener.ts';
 import { StoreUnavailable } from '../../lib/stores/store-unavailable.ts';
 import { createDatabase, runSql } from '../support/postgres-server.ts';
-import {
-  OLDER_TABLES,
-  type OpenedDatabase,
-  openDatabase,
-  postgresOptions,
-} from '../support/postgres-store.ts';
+import { OLDER_TABLES, type OpenedDatabase, openDatabase, postgresOptions } from '../support/postgres-store.ts';
 
 /** What the database holds by name: columns with types, indexes, constraints, triggers. */
 const SHAPE = `
@@ -26,9 +21,7 @@ const SHAPE = `
     WHERE conrelid::regclass::text LIKE 'gateway%'
   ORDER BY 1`;
 
-async function withEmptyDatabase(
-  work: (postgres: PostgresStore, url: string) => Promise<void>,
-): Promise<void> {
+async function withEmptyDatabase(work: (postgres: PostgresStore, url: string) => Promise<void>): Promise<void> {
   const database = await createDatabase();
   const postgres = new PostgresStore(postgresOptions(database.url), silentLogger);
   try {
@@ -61,10 +54,7 @@ describe('migrate', () => {
     withEmptyDatabase(async (postgres) => {
       postgres.start();
       await postgres.query(OLDER_TABLES);
-      await assert.rejects(
-        verifySchema(postgres),
-        /column gateway_user_route\.epoch.*sticky-gateway migrate/,
-      );
+      await assert.rejects(verifySchema(postgres), /column gateway_user_route\.epoch.*sticky-gateway migrate/);
       for (let round = 0; round < 2; round += 1) await migrate(postgres);
       await verifySchema(postgres);
       const { rows } = await postgres.query(
@@ -94,9 +84,7 @@ describe('migrate', () => {
   test('takes no lock that stops other gateways when there is nothing to add', async () => {
     const opened = await openDatabase();
     await opened.postgres.transaction(async (client) => {
-      await client.query(
-        "INSERT INTO gateway_user_route (service_id, user_id, node_id) VALUES ('s', '1', 'n')",
-      );
+      await client.query("INSERT INTO gateway_user_route (service_id, user_id, node_id) VALUES ('s', '1', 'n')");
       await client.query("INSERT INTO gateway_service (id) VALUES ('s')");
       const second = new PostgresStore(opened.options, silentLogger);
       // It would wait for this open transaction.
@@ -172,8 +160,7 @@ describe('the triggers', () => {
     while (!heard.includes('gateway_bindings marker')) await new Promise((resolve) => setTimeout(resolve, 2));
     return heard.splice(0).filter((message) => message !== 'gateway_bindings marker');
   };
-  const binding = (message: string | undefined) =>
-    JSON.parse((message ?? '').replace('gateway_bindings ', ''));
+  const binding = (message: string | undefined) => JSON.parse((message ?? '').replace('gateway_bindings ', ''));
   before(async () => {
     opened = await openDatabase();
     await new Promise<void>((resolve) => {
@@ -204,23 +191,17 @@ describe('the triggers', () => {
     await run("DELETE FROM gateway_service WHERE id = 'b'");
     assert.deepEqual(
       (await messages()).filter((message) => message.startsWith('gateway_registry')).slice(0, 4),
-      ['gateway_service', 'gateway_node', 'gateway_route', 'gateway_node'].map(
-        (table) => `gateway_registry ${table}`,
-      ),
+      ['gateway_service', 'gateway_node', 'gateway_route', 'gateway_node'].map((table) => `gateway_registry ${table}`),
     );
   });
 
   test('say nothing of new bindings: what is absent is never cached', async () => {
-    await run(
-      "INSERT INTO gateway_user_route (service_id, user_id, node_id) VALUES ('s', '1', 'n'), ('s', '2', 'n')",
-    );
+    await run("INSERT INTO gateway_user_route (service_id, user_id, node_id) VALUES ('s', '1', 'n'), ('s', '2', 'n')");
     assert.deepEqual(await messages(), []);
   });
 
   test('name old and new keys of a changed binding, and its epoch', async () => {
-    await run(
-      "INSERT INTO gateway_user_route (service_id, user_id, username, node_id) VALUES ('s', '1', 'Old', 'n')",
-    );
+    await run("INSERT INTO gateway_user_route (service_id, user_id, username, node_id) VALUES ('s', '1', 'Old', 'n')");
     const earlier = (await run('SELECT epoch::int FROM gateway_user_route')).rows[0]?.epoch as number;
     await run("UPDATE gateway_user_route SET username = 'New', node_id = 'm'");
     await run('UPDATE gateway_user_route SET username = NULL');
@@ -260,8 +241,7 @@ describe('the triggers', () => {
 
   test('raise the epoch of a move by plain SQL, and of a row made after a removal or an emptied table', async () => {
     const epochOf = async () => Number((await run('SELECT epoch FROM gateway_user_route')).rows[0]?.epoch);
-    const bind = () =>
-      run("INSERT INTO gateway_user_route (service_id, user_id, node_id) VALUES ('s', '1', 'n')");
+    const bind = () => run("INSERT INTO gateway_user_route (service_id, user_id, node_id) VALUES ('s', '1', 'n')");
     await bind();
     const first = await epochOf();
     await run("UPDATE gateway_user_route SET node_id = 'm'");
@@ -280,9 +260,7 @@ describe('the triggers', () => {
     // A row with a lower epoch does not lower the floor.
     await run('UPDATE gateway_user_route SET epoch = 5');
     await run('DELETE FROM gateway_user_route');
-    await run(
-      "INSERT INTO gateway_user_route (service_id, username, node_id, epoch) VALUES ('s', 'a', 'n', NULL)",
-    );
+    await run("INSERT INTO gateway_user_route (service_id, username, node_id, epoch) VALUES ('s', 'a', 'n', NULL)");
     assert.equal(await epochOf(), 1001);
     await run('UPDATE gateway_user_route SET epoch = 3');
     await run("UPDATE gateway_user_route SET user_id = '1'");
@@ -294,9 +272,7 @@ describe('the triggers', () => {
       "INSERT INTO gateway_user_route (service_id, user_id, node_id, update_time) VALUES ('s', '1', 'n', '2020-01-01')",
     );
     await run('UPDATE gateway_user_route SET frozen = 1');
-    const { rows } = await run(
-      "SELECT update_time > now() - interval '1 minute' AS recent FROM gateway_user_route",
-    );
+    const { rows } = await run("SELECT update_time > now() - interval '1 minute' AS recent FROM gateway_user_route");
     assert.deepEqual(rows, [{ recent: true }]);
   });
 });

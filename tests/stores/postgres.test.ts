@@ -26,8 +26,7 @@ function shiftableClock(): Clock & { shiftMs: number } {
 
 function recordingLogger(): Logger & { readonly lines: string[] } {
   const lines: string[] = [];
-  const record = (event: string, fields?: object) =>
-    void lines.push(`${event} ${JSON.stringify(fields ?? {})}`);
+  const record = (event: string, fields?: object) => void lines.push(`${event} ${JSON.stringify(fields ?? {})}`);
   return { lines, debug: record, info: record, warn: record, error: record };
 }
 
@@ -292,10 +291,7 @@ describe('PostgresStore', () => {
 
 describe('PostgresStore in front of a PostgreSQL that does not answer', () => {
   test('says that a URL is none, without repeating it', () => {
-    for (const url of [
-      'postgres://user:secret@host:port:port/',
-      'postgres://h/db?sslrootcert=/does/not/exist',
-    ]) {
+    for (const url of ['postgres://user:secret@host:port:port/', 'postgres://h/db?sslrootcert=/does/not/exist']) {
       assert.throws(
         () => new PostgresStore(postgresOptions(url), silentLogger),
         (error) => error instanceof OperatorError && !describeError(error).includes('secret'),

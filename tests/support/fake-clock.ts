@@ -33,7 +33,9 @@ export class FakeClock implements Clock {
   advance(byMs: number): void {
     const end = this.#nowMs + byMs;
     for (;;) {
-      const next = [...this.#timers].filter(([, t]) => t.dueMs <= end).sort((a, b) => a[1].dueMs - b[1].dueMs || a[0] - b[0])[0];
+      const next = [...this.#timers]
+        .filter(([, t]) => t.dueMs <= end)
+        .sort((a, b) => a[1].dueMs - b[1].dueMs || a[0] - b[0])[0];
       if (!next) break;
       const [id, timer] = next;
       this.#timers.delete(id);
@@ -48,7 +50,9 @@ export class FakeClock implements Clock {
     const end = this.#nowMs + byMs;
     for (;;) {
       await new Promise((resolve) => setImmediate(resolve));
-      const next = [...this.#timers].filter(([, t]) => t.dueMs <= end).sort((a, b) => a[1].dueMs - b[1].dueMs || a[0] - b[0])[0];
+      const next = [...this.#timers]
+        .filter(([, t]) => t.dueMs <= end)
+        .sort((a, b) => a[1].dueMs - b[1].dueMs || a[0] - b[0])[0];
       if (!next) break;
       const [id, timer] = next;
       this.#timers.delete(id);

@@ -75,7 +75,9 @@ export class GatewayFixture {
 
   /** Log lines of one event, parsed. */
   events(event: string): Record<string, unknown>[] {
-    return this.lines.map((line) => JSON.parse(line) as Record<string, unknown>).filter((line) => line['event'] === event);
+    return this.lines
+      .map((line) => JSON.parse(line) as Record<string, unknown>)
+      .filter((line) => line['event'] === event);
   }
 
   login(username: string, extra: Record<string, unknown> = {}, headers: Record<string, string> = {}): Promise<Answer> {
@@ -91,7 +93,9 @@ export class GatewayFixture {
   }
 
   get(path: string, token?: string, headers: Record<string, string> = {}): Promise<Answer> {
-    return call(this.port, path, { headers: { ...(token === undefined ? {} : { 'x-token': token }), ...headers } });
+    return call(this.port, path, {
+      headers: { ...(token === undefined ? {} : { 'x-token': token }), ...headers },
+    });
   }
 
   async stop(): Promise<void> {

@@ -52,7 +52,12 @@ export function call(port: number, path: string, options: Call = {}): Promise<An
   });
 }
 
-export function postJson(port: number, path: string, value: unknown, headers: Record<string, string> = {}): Promise<Answer> {
+export function postJson(
+  port: number,
+  path: string,
+  value: unknown,
+  headers: Record<string, string> = {},
+): Promise<Answer> {
   return call(port, path, {
     method: 'POST',
     headers: { 'Content-Type': 'application/json', ...headers },

@@ -40,8 +40,7 @@ async function writeUser(user: string): Promise<void> {
 }
 
 async function work(lane: number, lanes: number): Promise<void> {
-  for (let index = lane; index < Number(users); index += lanes)
-    await writeUser(String(Number(first) + index));
+  for (let index = lane; index < Number(users); index += lanes) await writeUser(String(Number(first) + index));
 }
 
 async function compactAllTheTime(): Promise<void> {

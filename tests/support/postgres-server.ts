@@ -60,16 +60,7 @@ function initialize(folder: string, user: User): void {
   const result = spawnSync(
     requireProgram('initdb'),
     [
-      ...[
-        '-D',
-        join(folder, 'data'),
-        '--username',
-        'postgres',
-        '--auth',
-        'trust',
-        '--no-sync',
-        '--no-instructions',
-      ],
+      ...['-D', join(folder, 'data'), '--username', 'postgres', '--auth', 'trust', '--no-sync', '--no-instructions'],
       ...['--locale', 'C.UTF-8', '--encoding', 'UTF8'],
     ],
     { cwd: folder, encoding: 'utf8', ...user },

@@ -72,8 +72,7 @@ test('keeps tokens through a restart and a compaction, without those that expire
     await journal.stop();
     ({ journal, store } = await start());
     assert.equal(await store.find('svc', 'long'), '2');
-    for (const gone of ['short', 'renewed', 'removed'])
-      assert.equal(await store.find('svc', gone), undefined);
+    for (const gone of ['short', 'renewed', 'removed']) assert.equal(await store.find('svc', gone), undefined);
     assert.equal(journal.tokens.size, 1);
   }
   await journal.stop();
@@ -104,8 +103,7 @@ test('compacts many tokens', async (t) => {
   await first.journal.stop();
   const second = await start();
   t.after(() => second.journal.stop());
-  for (let index = 0; index < 2_500; index += 1)
-    assert.equal(await second.store.find('svc', `t${index}`), `${index}`);
+  for (let index = 0; index < 2_500; index += 1) assert.equal(await second.store.find('svc', `t${index}`), `${index}`);
 });
 
 test('writes no token to disk', async (t) => {
@@ -129,11 +127,7 @@ test('does not show a token before it is on disk, and takes back one that could 
     await new Promise((resolve) => setImmediate(resolve));
     throw systemError('EIO');
   };
-  const changes = [
-    store.save('svc', 'a', '2', 60_000),
-    store.save('svc', 'a', '3', 60_000),
-    store.remove('svc', 'a'),
-  ];
+  const changes = [store.save('svc', 'a', '2', 60_000), store.save('svc', 'a', '3', 60_000), store.remove('svc', 'a')];
   const found = store.find('svc', 'a');
   for (const change of changes) await assert.rejects(change, StoreUnavailable);
   assert.equal(await found, '1');
