@@ -118,6 +118,10 @@ async function serve(config: string): Promise<number> {
     sink.flush();
     process.exit(EXIT_FAILED);
   });
+  // A promise nobody waited for is a fault of the program, but no reason to cut every other request.
+  process.on('unhandledRejection', (reason) => {
+    logger.error('unhandled_rejection', { stack: reason instanceof Error ? reason.stack : String(reason) });
+  });
   const gateway = new Gateway(options, { logger, clock: systemClock });
   await gateway.start();
   return runUntilSignal({

@@ -4,6 +4,7 @@ import type { AddressInfo } from 'node:net';
 import type { ListenOptions } from '../config/options.ts';
 import { OperatorError } from '../errors.ts';
 import type { Metrics } from '../observe/metrics.ts';
+import { explainListen } from '../support/explain-listen.ts';
 import { AddressList } from '../support/ip.ts';
 
 export interface AdminServerOptions {
@@ -29,7 +30,7 @@ export class AdminServer {
     const { host, port } = this.#options.listen;
     await new Promise<void>((resolve, reject) => {
       this.#server.once('error', (error) =>
-        reject(new OperatorError(`cannot open the admin listener on ${host}:${port}: ${error.message}`)),
+        reject(new OperatorError(`admin.listen: ${explainListen(error, host, port)}`)),
       );
       this.#server.listen({ host, port }, resolve);
     });

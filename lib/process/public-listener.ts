@@ -13,6 +13,7 @@ import { type ErrorCode, GatewayError, OperatorError, STATUS_OF } from '../error
 import type { Metrics } from '../observe/metrics.ts';
 import { checkFraming } from '../proxy/framing.ts';
 import type { Clock } from '../support/clock.ts';
+import { explainListen } from '../support/explain-listen.ts';
 
 export interface PublicListenerOptions {
   readonly listen: ListenOptions;
@@ -164,15 +165,6 @@ function readTls(files: { cert: string; key: string }): { cert: Buffer; key: Buf
   } catch (error) {
     throw new OperatorError(`the TLS files of a listener cannot be read: ${(error as Error).message}`);
   }
-}
-
-function explainListen(error: NodeJS.ErrnoException, host: string, port: number): string {
-  const place = `${host}:${port}`;
-  if (error.code === 'EADDRINUSE') return `cannot listen on ${place}: another program listens there already`;
-  if (error.code === 'EACCES')
-    return `cannot listen on ${place}: this user may not take that port (below 1024 needs CAP_NET_BIND_SERVICE)`;
-  if (error.code === 'EADDRNOTAVAIL') return `cannot listen on ${place}: this machine has no such address`;
-  return `cannot listen on ${place}: ${error.message}`;
 }
 
 function explainUnparsed(error: NodeJS.ErrnoException): [ErrorCode, string] {
