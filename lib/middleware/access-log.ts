@@ -20,6 +20,7 @@ interface Series {
 }
 
 const CONTEXT = Symbol('context');
+const NOWHERE = {};
 
 /** Requests and tunnels under way. */
 export interface Traffic {
@@ -48,7 +49,8 @@ export function accessLog(options: AccessLogOptions): Middleware {
 
 class Recorder {
   readonly #options: AccessLogOptions;
-  readonly #series = new Map<string, Series>();
+  /** By node, or by service where no node was chosen; the objects of old snapshots go with them. */
+  readonly #series = new WeakMap<object, Series[]>();
   readonly #decisions = new Map<string, Counter>();
 
   constructor(options: AccessLogOptions) {
@@ -90,17 +92,22 @@ class Recorder {
   #seriesOf(context: RequestContext, status: number): Series {
     const service = context.service?.id ?? '';
     const node = context.node?.id ?? '';
-    const statusClass = `${Math.floor(status / 100)}xx`;
-    const key = `${service}/${node}/${statusClass}`;
-    let series = this.#series.get(key);
+    const key = context.node ?? context.service ?? NOWHERE;
+    const statusClass = Math.floor(status / 100);
+    let classes = this.#series.get(key);
+    if (!classes) {
+      classes = [];
+      this.#series.set(key, classes);
+    }
+    let series = classes[statusClass];
     if (!series) {
-      const labels = { service, node, status: statusClass };
+      const labels = { service, node, status: `${statusClass}xx` };
       const { metrics } = this.#options;
       series = {
         requests: metrics.counter('gateway_requests_total', 'Requests answered', labels),
         seconds: metrics.histogram('gateway_request_seconds', 'Time from arrival to the end of the answer', labels),
       };
-      this.#series.set(key, series);
+      classes[statusClass] = series;
     }
     return series;
   }

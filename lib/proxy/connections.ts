@@ -166,6 +166,26 @@ class NodeAgent extends http.Agent {
     return this.#connect({ allowHalfOpen: !this.#keepsAlive });
   }
 
+  /**
+   * A kept connection is taken here, without the general case's merging of options for every request. Everything else
+   * goes the usual way. (Node calls this for each request with its agent; other agents override it too.)
+   */
+  addRequest(request: http.ClientRequest, options: http.ClientRequestArgs): void {
+    const idle = this.freeSockets[''];
+    let socket = idle?.pop();
+    while (socket?.destroyed) socket = idle?.pop();
+    if (idle?.length === 0) delete (this.freeSockets as NodeJS.Dict<net.Socket[]>)[''];
+    if (!socket) {
+      (http.Agent.prototype as unknown as NodeAgent).addRequest.call(this, request, options);
+      return;
+    }
+    const used = (this.sockets as NodeJS.Dict<net.Socket[]>)[''];
+    if (used) used.push(socket as net.Socket);
+    else (this.sockets as NodeJS.Dict<net.Socket[]>)[''] = [socket as net.Socket];
+    this.reuseSocket(socket, request);
+    request.onSocket(socket as net.Socket);
+  }
+
   override keepSocketAlive(socket: Duplex): boolean {
     const pooled = socket as PooledSocket;
     const idleMs = Math.min(IDLE_CONNECTION_MS, (pooled[NODE_KEEPS] ?? IDLE_CONNECTION_MS) - KEEP_ALIVE_MARGIN_MS);

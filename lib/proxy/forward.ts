@@ -12,7 +12,7 @@ import type { Clock, Timer } from '../support/clock.ts';
 import { abort } from './abort.ts';
 import { type Connections, isConnectFailure, type NodeConnections, noteKeepAlive } from './connections.ts';
 import { clientResponseHeaders, nodeRequestHeaders } from './forward-headers.ts';
-import { contentLengthOf, trailerHeaders } from './headers.ts';
+import { contentLengthOf, interimHeaders, trailerHeaders } from './headers.ts';
 
 /** Longest wait between two looks at the deadlines, and so their precision. */
 const SWEEP_MS = 100;
@@ -267,7 +267,6 @@ class Exchange {
     noteKeepAlive(nodeResponse.socket, nodeResponse.rawHeaders);
     this.forwarder.options.health.passive(this.node, true);
     (nodeResponse as Tagged)[EXCHANGE] = this;
-    nodeResponse.on('error', onAnswerError);
     nodeResponse.on('close', onAnswerClose);
     if (this.failed) nodeResponse.destroy();
     else if (context.interceptor) {
@@ -340,7 +339,7 @@ class Exchange {
   }
 
   /** The node's answer stopped before its end. */
-  answerBroke(error: Error | undefined): void {
+  answerBroke(error?: Error): void {
     const { response } = this.context;
     if (this.failed || response.writableEnded) return;
     if (!this.answered) {
@@ -541,9 +540,8 @@ function sendInformation(response: http.ServerResponse, information: Information
     return;
   }
   let text = `HTTP/1.1 ${information.statusCode} ${information.statusMessage}\r\n`;
-  const { rawHeaders } = information;
-  for (let index = 0; index < rawHeaders.length; index += 2)
-    text += `${rawHeaders[index]}: ${rawHeaders[index + 1]}\r\n`;
+  const fields = interimHeaders(information.rawHeaders);
+  for (let index = 0; index < fields.length; index += 2) text += `${fields[index]}: ${fields[index + 1]}\r\n`;
   (response as unknown as RawWriter)._writeRaw(`${text}\r\n`, 'latin1');
 }
 
@@ -555,10 +553,6 @@ function onAnswerEnd(this: http.IncomingMessage): void {
   (this as Tagged)[EXCHANGE]?.answerEnd();
 }
 
-function onAnswerError(this: http.IncomingMessage, error: Error): void {
-  (this as Tagged)[EXCHANGE]?.answerBroke(error);
-}
-
 function onAnswerClose(this: http.IncomingMessage): void {
-  if (!this.complete) (this as Tagged)[EXCHANGE]?.answerBroke(undefined);
+  if (!this.complete) (this as Tagged)[EXCHANGE]?.answerBroke();
 }

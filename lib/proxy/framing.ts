@@ -3,6 +3,8 @@ import type { IncomingMessage } from 'node:http';
 
 /** Null = sound; else why the request is refused and its connection closed. */
 export function checkFraming(request: IncomingMessage): string | null {
+  // The parser knows the version numbers of HTTP/0.9 and HTTP/2.0, which are never sent in this form.
+  if (request.httpVersionMajor !== 1) return 'only HTTP/1.0 and HTTP/1.1 are understood here';
   const coding = request.headers['transfer-encoding'];
   if (coding !== undefined) {
     // RFC 9112 section 6.1: a server that sees it in HTTP/1.0 must take the framing as faulty.

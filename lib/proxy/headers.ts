@@ -214,6 +214,32 @@ export function responseHeaders(raw: readonly string[], add: ResponseAdditions):
   return kept;
 }
 
+/** What never belongs to a 1xx answer: fields of one hop, and those that would give it a body (RFC 9110 8.6). */
+const NOT_IN_INTERIM = new Set([
+  'connection',
+  'keep-alive',
+  'proxy-connection',
+  'proxy-authenticate',
+  'te',
+  'upgrade',
+  'transfer-encoding',
+  'content-length',
+]);
+
+/** The fields of a 1xx answer for the client: as they came, without those of one hop. */
+export function interimHeaders(raw: readonly string[]): string[] {
+  let named: string[] | null = null;
+  const out: string[] = [];
+  for (let index = 0; index + 1 < raw.length; index += 2) {
+    const name = raw[index] ?? '';
+    const value = raw[index + 1] ?? '';
+    const lower = name.toLowerCase();
+    if (lower === 'connection') named = addNamed(named, value);
+    if (!NOT_IN_INTERIM.has(lower)) out.push(name, value);
+  }
+  return named === null ? out : withoutNamed(out, named);
+}
+
 /**
  * Fields that must not be read from a trailer section (RFC 9110 6.5.1): framing, routing, request modifiers,
  * authentication, and those that say how the content is to be read.
