@@ -73,7 +73,8 @@ async function freePort(): Promise<number> {
 async function waitForPort(port: number): Promise<void> {
   for (let attempt = 0; attempt < 200; attempt += 1) {
     try {
-      if ((await sendCommand(port, ['PING'])).startsWith('+PONG')) return;
+      // One that wants a password is up too.
+      if (/^\+PONG|^-NOAUTH/.test(await sendCommand(port, ['PING']))) return;
     } catch {
       // Not up yet.
     }

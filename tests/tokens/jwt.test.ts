@@ -28,7 +28,10 @@ function encode(value: unknown): string {
 }
 
 type Sign = (signed: string) => Buffer;
-const hmac = (secret: string, hash = 'sha256'): Sign => (signed) => crypto.createHmac(hash, secret).update(signed).digest();
+const hmac =
+  (secret: string, hash = 'sha256'): Sign =>
+  (signed) =>
+    crypto.createHmac(hash, secret).update(signed).digest();
 
 function token(header: unknown, claims: unknown, sign: Sign): string {
   const signed = `${encode(header)}.${encode(claims)}`;
@@ -55,7 +58,10 @@ describe('JwtResolver', () => {
 
   it('reads the configured claim of a token whose signature holds', async () => {
     assert.equal(await userOf({ secret: 's' }, hs({ sub: 'alice' })), 'alice');
-    assert.equal(await userOf({ secret: 's', claim: 'user.id' }, hs('{"user":{"id":9007199254740993}}')), '9007199254740993');
+    assert.equal(
+      await userOf({ secret: 's', claim: 'user.id' }, hs('{"user":{"id":9007199254740993}}')),
+      '9007199254740993',
+    );
     assert.equal(await userOf({ secret: 's' }, hs({})), undefined);
     assert.equal(await userOf({ secret: 's' }, hs({ sub: true })), undefined);
   });
@@ -89,7 +95,10 @@ describe('JwtResolver', () => {
     const hs512 = token({ alg: 'HS512' }, { sub: 'a' }, hmac('s', 'sha512'));
     assert.equal(await userOf({ secret: 's' }, hs512), undefined);
     assert.equal(await userOf({ secret: 's', algorithms: ['HS512'] }, hs512), 'a');
-    assert.equal(await userOf({ secret: 's', algorithms: ['XX999'] }, token({ alg: 'XX999' }, { sub: 'a' }, hmac('s'))), undefined);
+    assert.equal(
+      await userOf({ secret: 's', algorithms: ['XX999'] }, token({ alg: 'XX999' }, { sub: 'a' }, hmac('s'))),
+      undefined,
+    );
   });
 
   it('checks RSA, PSS, elliptic curves and Ed25519', async () => {
@@ -100,7 +109,8 @@ describe('JwtResolver', () => {
         padding: crypto.constants.RSA_PKCS1_PSS_PADDING,
         saltLength: crypto.constants.RSA_PSS_SALTLEN_DIGEST,
       });
-    const es: Sign = (signed) => crypto.sign('sha256', Buffer.from(signed), { key: ec.privateKey, dsaEncoding: 'ieee-p1363' });
+    const es: Sign = (signed) =>
+      crypto.sign('sha256', Buffer.from(signed), { key: ec.privateKey, dsaEncoding: 'ieee-p1363' });
     const eddsa: Sign = (signed) => crypto.sign(null, Buffer.from(signed), ed.privateKey);
     const cases: readonly (readonly [string, crypto.KeyObject, Sign])[] = [
       ['RS256', rsa.publicKey, rs],
@@ -112,7 +122,14 @@ describe('JwtResolver', () => {
       const options = { publicKey: pem(key), algorithms: [alg] };
       assert.equal(await userOf(options, token({ alg }, { sub: 'alice' }, sign)), 'alice', alg);
       assert.equal(await userOf(options, token({ alg }, { sub: 'alice' }, hmac('x'))), undefined, `${alg}, forged`);
-      assert.equal(await userOf(options, token({ alg }, { sub: 'a' }, () => Buffer.alloc(64))), undefined, `${alg}, zeros`);
+      assert.equal(
+        await userOf(
+          options,
+          token({ alg }, { sub: 'a' }, () => Buffer.alloc(64)),
+        ),
+        undefined,
+        `${alg}, zeros`,
+      );
     }
   });
 
@@ -120,12 +137,18 @@ describe('JwtResolver', () => {
     const publicKey = pem(rsa.publicKey);
     const forged = token({ alg: 'HS256' }, { sub: 'a' }, hmac(publicKey));
     assert.equal(await userOf({ publicKey, algorithms: ['HS256', 'RS256'] }, forged), undefined);
-    assert.equal(await userOf({ publicKey, algorithms: ['ES256'] }, token({ alg: 'ES256' }, { sub: 'a' }, hmac('x'))), undefined);
+    assert.equal(
+      await userOf({ publicKey, algorithms: ['ES256'] }, token({ alg: 'ES256' }, { sub: 'a' }, hmac('x'))),
+      undefined,
+    );
   });
 
   it('takes the key that the token names from a key set, or one without a name, and reads the file again', async () => {
     const file = path.join(folder, 'keys.json');
-    const jwk = (key: crypto.KeyObject, kid?: string) => ({ ...key.export({ format: 'jwk' }), ...(kid ? { kid } : {}) });
+    const jwk = (key: crypto.KeyObject, kid?: string) => ({
+      ...key.export({ format: 'jwk' }),
+      ...(kid ? { kid } : {}),
+    });
     const es = (kid?: string) =>
       token({ alg: 'ES256', ...(kid ? { kid } : {}) }, { sub: 'a' }, (signed) =>
         crypto.sign('sha256', Buffer.from(signed), { key: ec.privateKey, dsaEncoding: 'ieee-p1363' }),
@@ -149,15 +172,24 @@ describe('JwtResolver', () => {
   it('reads a public key from a file, and says which one it cannot read', async () => {
     const file = path.join(folder, 'key.pem');
     fs.writeFileSync(file, pem(ed.publicKey));
-    const eddsa = token({ alg: 'EdDSA' }, { sub: 'a' }, (signed) => crypto.sign(null, Buffer.from(signed), ed.privateKey));
+    const eddsa = token({ alg: 'EdDSA' }, { sub: 'a' }, (signed) =>
+      crypto.sign(null, Buffer.from(signed), ed.privateKey),
+    );
     assert.equal(await userOf({ publicKey: file, algorithms: ['EdDSA'] }, eddsa), 'a');
-    assert.throws(() => new JwtResolver({ ...BASE, publicKey: path.join(folder, 'none.pem') }, clock), /none\.pem: this is not a public key/);
-    assert.throws(() => new JwtResolver({ ...BASE, publicKey: '-----BEGIN nothing' }, clock), /jwt\.publicKey: this is not a public key/);
+    assert.throws(
+      () => new JwtResolver({ ...BASE, publicKey: path.join(folder, 'none.pem') }, clock),
+      /none\.pem: this is not a public key/,
+    );
+    assert.throws(
+      () => new JwtResolver({ ...BASE, publicKey: '-----BEGIN nothing' }, clock),
+      /jwt\.publicKey: this is not a public key/,
+    );
     assert.equal(await userOf({}, hs({ sub: 'a' })), undefined, 'without a key nothing holds');
   });
 
   it('minds exp and nbf with the leeway, and tells how long the token is still good', async () => {
-    const at = (claims: object, leewayMs = 0) => new JwtResolver({ ...BASE, secret: 's', leewayMs }, clock).resolve(hs({ sub: 'a', ...claims }));
+    const at = (claims: object, leewayMs = 0) =>
+      new JwtResolver({ ...BASE, secret: 's', leewayMs }, clock).resolve(hs({ sub: 'a', ...claims }));
     assert.deepEqual(await at({ exp: NOW_S + 5 }), { userId: 'a', remainingMs: 5_000 });
     assert.deepEqual(await at({}), { userId: 'a', remainingMs: null });
     assert.equal(await at({ exp: NOW_S }), undefined);
@@ -181,7 +213,10 @@ describe('JwtResolver', () => {
     const at = (claims: string | object) =>
       new JwtResolver({ ...BASE, secret: 's', saToken: { loginType: 'login' } }, clock).resolve(hs(claims));
     assert.deepEqual(await at({ loginType: 'login', loginId: '1', eff: -1 }), { userId: '1', remainingMs: null });
-    assert.deepEqual(await at({ loginType: 'login', loginId: 7, eff: NOW_S * 1_000 + 9 }), { userId: '7', remainingMs: 9 });
+    assert.deepEqual(await at({ loginType: 'login', loginId: 7, eff: NOW_S * 1_000 + 9 }), {
+      userId: '7',
+      remainingMs: 9,
+    });
     assert.deepEqual(await at({ loginType: 'login', loginId: 7, eff: NOW_S * 1_000 }), { userId: '7', remainingMs: 1 });
     assert.equal(await at({ loginType: 'login', loginId: 7, eff: NOW_S * 1_000 - 1 }), undefined);
     assert.equal(await at({ loginType: 'login', loginId: 7 }), undefined);

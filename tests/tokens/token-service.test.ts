@@ -71,7 +71,10 @@ describe('TokenService', () => {
     second = new ScriptedStore('postgres');
   });
 
-  function service(resolvers: readonly TokenResolver[] = [], stores: readonly TokenStore[] = [first, second]): TokenService {
+  function service(
+    resolvers: readonly TokenResolver[] = [],
+    stores: readonly TokenStore[] = [first, second],
+  ): TokenService {
     return new TokenService({
       stores,
       resolvers,
