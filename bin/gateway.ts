@@ -9,6 +9,7 @@ import { BufferedSink } from '../lib/observe/buffered-sink.ts';
 import { LineLogger } from '../lib/observe/log.ts';
 import { findPackageFile } from '../lib/process/package-file.ts';
 import { runUntilSignal } from '../lib/process/shutdown.ts';
+import { watchUnhandledErrors } from '../lib/process/unhandled-errors.ts';
 import { migrate } from '../lib/stores/migrate.ts';
 import { PostgresStore } from '../lib/stores/postgres.ts';
 import { systemClock } from '../lib/support/clock.ts';
@@ -113,14 +114,9 @@ async function serve(config: string): Promise<number> {
   const options = await readConfigFile(config, process.env);
   const { logger, sink } = makeLogger(options);
   process.once('exit', () => sink.flush());
-  process.on('uncaughtException', (error) => {
-    logger.error('uncaught_exception', { stack: error.stack });
+  watchUnhandledErrors(logger, () => {
     sink.flush();
     process.exit(EXIT_FAILED);
-  });
-  // A promise nobody waited for is a fault of the program, but no reason to cut every other request.
-  process.on('unhandledRejection', (reason) => {
-    logger.error('unhandled_rejection', { stack: reason instanceof Error ? reason.stack : String(reason) });
   });
   const gateway = new Gateway(options, { logger, clock: systemClock });
   await gateway.start();

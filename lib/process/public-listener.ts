@@ -7,6 +7,7 @@ import * as http from 'node:http';
 import * as https from 'node:https';
 import type { AddressInfo, Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
+import * as tls from 'node:tls';
 import type { ListenOptions } from '../config/options.ts';
 import { type Handler, RequestContext } from '../context.ts';
 import { type ErrorCode, GatewayError, OperatorError, STATUS_OF } from '../errors.ts';
@@ -32,8 +33,11 @@ const REFUSED_LINGER_MS = 1_000;
 const HEAD_CHECK_MS = 500;
 
 const CONTEXT = Symbol('context');
+const QUEUED = Symbol('queued');
 interface Tagged {
   [CONTEXT]?: RequestContext;
+  /** Answers to pipelined requests that have not got the connection yet. */
+  [QUEUED]?: Set<http.ServerResponse>;
 }
 
 export class PublicListener {
@@ -44,6 +48,8 @@ export class PublicListener {
   constructor(options: PublicListenerOptions) {
     this.#options = options;
     this.#server = this.#createServer();
+    // Beyond its count Node leaves fields out without a word; the head's size is limit enough.
+    this.#server.maxHeadersCount = 0;
     this.#server.on('request', (request, response) => this.#handle(request, response));
     this.#server.on('checkContinue', (request, response) => this.#handle(request, response));
     this.#server.on('checkExpectation', (request, response) => this.#handle(request, response));
@@ -75,6 +81,12 @@ export class PublicListener {
 
   get scheme(): 'http' | 'https' {
     return this.#options.listen.tls ? 'https' : 'http';
+  }
+
+  /** Reads the certificate and key again, for connections made from now on. Throws OperatorError, keeping the old ones. */
+  reloadTls(): void {
+    const files = this.#options.listen.tls;
+    if (files && this.#server instanceof https.Server) this.#server.setSecureContext(readTls(files));
   }
 
   /** Takes no more connections; idle ones are closed, busy ones stay. Idempotent. */
@@ -117,6 +129,7 @@ export class PublicListener {
     socket[CONTEXT] = context;
     context.framingFault = checkFraming(request);
     if (context.framingFault !== null) response.shouldKeepAlive = false;
+    if (response.socket === null) watchQueued(request.socket, response);
     void this.#options.plain(context);
   }
 
@@ -155,15 +168,41 @@ export class PublicListener {
   }
 }
 
+/**
+ * A pipelined request's answer has no connection before its turn comes, and Node lets it never close when the client
+ * leaves until then: all that waits for its end would wait for ever.
+ */
+function watchQueued(socket: Socket, response: http.ServerResponse): void {
+  const tagged = socket as Tagged;
+  if (!tagged[QUEUED]) {
+    const queued = new Set<http.ServerResponse>();
+    tagged[QUEUED] = queued;
+    socket.once('close', () => {
+      for (const waiting of queued) {
+        // The one that has the connection hears of its end from Node.
+        if (waiting.socket !== null) continue;
+        waiting.destroy();
+        waiting.emit('close');
+      }
+    });
+  }
+  const queued = tagged[QUEUED];
+  queued.add(response);
+  response.once('close', () => queued.delete(response));
+}
+
 function ignoreBecauseCloseFollows(): void {
   // Every stage that cares listens to 'close'.
 }
 
 function readTls(files: { cert: string; key: string }): { cert: Buffer; key: Buffer } {
   try {
-    return { cert: fs.readFileSync(files.cert), key: fs.readFileSync(files.key) };
+    const pair = { cert: fs.readFileSync(files.cert), key: fs.readFileSync(files.key) };
+    // Says now, not at the first handshake, that they do not belong together.
+    tls.createSecureContext(pair);
+    return pair;
   } catch (error) {
-    throw new OperatorError(`the TLS files of a listener cannot be read: ${(error as Error).message}`);
+    throw new OperatorError(`listen: TLS with ${files.cert} and ${files.key} is not possible: ${(error as Error).message}`);
   }
 }
 
@@ -176,6 +215,8 @@ function explainUnparsed(error: NodeJS.ErrnoException): [ErrorCode, string] {
 
 /** Answers on a bare socket and closes it. */
 function refuse(socket: Duplex, code: ErrorCode, message: string): void {
+  // After CONNECT the socket is nobody's: a reset under this answer would end the process.
+  socket.on('error', ignoreBecauseCloseFollows);
   if (!socket.writable) {
     socket.destroy();
     return;
