@@ -137,9 +137,10 @@ export class Gateway implements Stoppable {
     }
   }
 
-  /** Takes over a configuration read anew: its services and routes, where the file is what they come from. */
+  /** Takes over a configuration read anew: TLS files, and services where the file is what they come from. */
   async reload(options: GatewayOptions): Promise<void> {
     refuseUnsupported(options);
+    for (const listener of this.#parts?.listeners ?? []) listener.reloadTls();
     await this.#stores?.reloadRegistry(options);
   }
 
@@ -425,7 +426,7 @@ export class Gateway implements Stoppable {
       ipAllow: ipAllow(new AddressList(allow), new AddressList(trustedProxies)),
       cors: cors(this.#options.cors.enabled ? new CorsPolicy(this.#options.cors) : null),
       match: match(this.registry),
-      loginRequest: loginRequest(limits),
+      loginRequest: loginRequest({ ...limits, idleMs: this.#options.timeouts.idleMs, clock: this.#clock }),
       stickyRoute: stickyRoute({
         tokens,
         bindings,
