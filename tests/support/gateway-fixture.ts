@@ -54,6 +54,8 @@ export interface GatewaySetup {
   /** Instead of all of the above: the whole `services` block. */
   readonly services?: string;
   readonly clock?: Clock;
+  /** Instead of any free port of 127.0.0.1: YAML. */
+  readonly listen?: string;
 }
 
 export class GatewayFixture {
@@ -126,7 +128,7 @@ export function configText(setup: GatewaySetup): string {
         return `      - { id: ${node.id}, baseUrl: "${node.baseUrl}"${more ? `, ${more}` : ''} }`;
       }),
     ].join('\n');
-  return `listen: 127.0.0.1:0\nadmin: { listen: "127.0.0.1:0" }\n${store}\n${setup.config ?? ''}\n${services}\n`;
+  return `listen: ${setup.listen ?? '127.0.0.1:0'}\nadmin: { listen: "127.0.0.1:0" }\n${store}\n${setup.config ?? ''}\n${services}\n`;
 }
 
 export async function startGateway(setup: GatewaySetup): Promise<GatewayFixture> {
