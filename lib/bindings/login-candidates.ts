@@ -28,16 +28,13 @@ export class LoginCandidates {
   /** Joins the logins of this user that are under way; `username` is normalized. Every join wants one leave. */
   join(serviceId: string, username: string): Seat {
     const key = `${serviceId}:${username}`;
-    let group = this.#groups.get(key);
-    if (!group) {
-      group = { holders: 0, choice: undefined, chosen: [] };
-      this.#groups.set(key, group);
-    }
+    const group = this.#groups.get(key) ?? { holders: 0, choice: undefined, chosen: [] };
+    this.#groups.set(key, group);
     group.holders += 1;
-    const { chosen } = group;
     return new Seat(group, () => {
-      this.#groups.delete(key);
-      for (const node of chosen) this.#release(node);
+      // Others may have begun a new group in the meantime.
+      if (this.#groups.get(key) === group) this.#groups.delete(key);
+      for (const node of group.chosen.splice(0)) this.#release(node);
     });
   }
 }
@@ -68,6 +65,8 @@ export class Seat implements CandidateSeat {
       .then(choose)
       .then((node) => {
         this.#group.chosen.push(node);
+        // Everybody left while it was being chosen.
+        if (this.#group.holders === 0) this.#free();
         return node;
       });
     this.#group.choice = choice;

@@ -16,17 +16,20 @@ export interface SharedBinding {
 /** `nodeId epoch`, followed by ` frozen` for a frozen one. */
 const VALUE = /^([A-Za-z0-9._-]{1,64}) (\d{1,15})( frozen)?$/;
 
-/** KEYS[1] the key; ARGV value, epoch, TTL in ms. A higher epoch is never replaced by a lower one. */
+/**
+ * KEYS[1] the key; ARGV value, epoch, TTL in ms. A higher epoch is never replaced by a lower one; what VALUE does not
+ * match has no epoch.
+ */
 const WRITE = `
 local current = redis.call('GET', KEYS[1])
 if current then
-  local epoch = string.match(current, '^%S+ (%d+)')
-  if epoch and tonumber(epoch) > tonumber(ARGV[2]) then return 0 end
+  local epoch = string.match(current, '^[%w._-]+ (%d+)$') or string.match(current, '^[%w._-]+ (%d+) frozen$')
+  if epoch and #epoch < 16 and tonumber(epoch) > tonumber(ARGV[2]) then return 0 end
 end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[3])
 return 1`;
 
-/** Unreadable values are reported so often at most. */
+/** Unreadable values of one kind of key are reported so often at most. */
 const REPORT_EVERY_MS = 60_000;
 
 export class RedisBindingCache {
@@ -34,7 +37,7 @@ export class RedisBindingCache {
   readonly #ttlMs: number;
   readonly #logger: Logger;
   readonly #clock: Clock;
-  #reportedAtMs = Number.NEGATIVE_INFINITY;
+  readonly #reportedAtMs = { id: Number.NEGATIVE_INFINITY, name: Number.NEGATIVE_INFINITY };
 
   constructor(redis: RedisStore, ttlMs: number, logger: Logger, clock: Clock) {
     this.#redis = redis;
@@ -105,8 +108,8 @@ export class RedisBindingCache {
 
   async #repair(name: string, key: BindingKey, fault: string): Promise<undefined> {
     const now = this.#clock.monotonic();
-    if (now - this.#reportedAtMs >= REPORT_EVERY_MS) {
-      this.#reportedAtMs = now;
+    if (now - this.#reportedAtMs[key.kind] >= REPORT_EVERY_MS) {
+      this.#reportedAtMs[key.kind] = now;
       this.#logger.warn('redis_binding_unreadable', { service: key.serviceId, kind: key.kind, fault });
     }
     await this.#redis.del(name);

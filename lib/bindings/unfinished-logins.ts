@@ -2,13 +2,15 @@
  * Logins that a node let in while a store was failing: their binding and token are tried again in the background,
  * so that the user is known once the store is back. Nothing here delays an answer.
  */
+import { OperatorError } from '../errors.ts';
 import { describeError, type Logger } from '../observe/log.ts';
+import { StoreUnavailable } from '../stores/store-unavailable.ts';
 import type { Clock, Timer } from '../support/clock.ts';
 
 export interface UnfinishedLogin {
   readonly serviceId: string;
   readonly userId: string;
-  /** Both are idempotent. Undefined = done already. */
+  /** What is left to do, in order; idempotent. */
   readonly steps: readonly (() => Promise<unknown>)[];
 }
 
@@ -26,7 +28,8 @@ const LONGEST_RETRY_MS = 10_000;
 
 export class UnfinishedLogins {
   readonly #options: UnfinishedLoginsOptions;
-  readonly #logins = new Map<string, { login: UnfinishedLogin; untilMs: number }>();
+  /** In the order they came. One user may have several: each of their tokens counts. */
+  readonly #logins = new Set<{ readonly login: UnfinishedLogin; readonly untilMs: number }>();
   #timer: Timer | undefined;
   #delayMs = FIRST_RETRY_MS;
   #stopped = false;
@@ -39,14 +42,13 @@ export class UnfinishedLogins {
     return this.#logins.size;
   }
 
-  /** Takes a login over. A later login of the same user replaces an earlier one's steps. */
+  /** Takes a login over. */
   add(login: UnfinishedLogin): void {
-    const key = `${login.serviceId}:${login.userId}`;
-    if (this.#stopped || (this.#logins.size >= MAX_LOGINS && !this.#logins.has(key))) {
-      this.#options.logger.error('login_forgotten', { service: login.serviceId, user: login.userId });
+    if (this.#stopped || this.#logins.size >= MAX_LOGINS) {
+      this.#forget(login, this.#stopped ? 'stopping' : 'too many');
       return;
     }
-    this.#logins.set(key, { login, untilMs: this.#options.clock.now() + this.#options.keepMs });
+    this.#logins.add({ login, untilMs: this.#options.clock.now() + this.#options.keepMs });
     this.#arm();
   }
 
@@ -67,21 +69,29 @@ export class UnfinishedLogins {
   }
 
   async #retry(): Promise<void> {
-    for (const [key, entry] of [...this.#logins]) {
+    let failed = false;
+    for (const entry of [...this.#logins]) {
       const { login } = entry;
       try {
         for (const step of login.steps) await step();
       } catch (error) {
-        if (this.#options.clock.now() < entry.untilMs) {
-          // One failure speaks for all: the store is still away.
-          this.#delayMs = Math.min(this.#delayMs * 2, LONGEST_RETRY_MS);
+        // What the store can never hold is not tried for ever.
+        if (error instanceof OperatorError || this.#options.clock.now() >= entry.untilMs) {
+          this.#forget(login, describeError(error));
+        } else {
+          failed = true;
           this.#options.logger.debug('login_retry_failed', { error: describeError(error) });
-          return;
+          // The store is still away for all. Any other fault is this login's own: nobody waits behind it.
+          if (error instanceof StoreUnavailable) break;
+          continue;
         }
-        this.#options.logger.error('login_forgotten', { service: login.serviceId, user: login.userId });
       }
-      if (this.#logins.get(key) === entry) this.#logins.delete(key);
+      this.#logins.delete(entry);
     }
-    this.#delayMs = FIRST_RETRY_MS;
+    this.#delayMs = failed ? Math.min(this.#delayMs * 2, LONGEST_RETRY_MS) : FIRST_RETRY_MS;
+  }
+
+  #forget(login: UnfinishedLogin, reason: string): void {
+    this.#options.logger.error('login_forgotten', { service: login.serviceId, user: login.userId, reason });
   }
 }

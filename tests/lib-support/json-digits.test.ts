@@ -117,4 +117,11 @@ describe('JSON with digits', () => {
     assert.ok(!equalsScalar(undefined, null), 'absent is not null');
     assert.ok(equalsScalar(parseJsonDigits('true'), true), 'true');
   });
+
+  it('reads texts of any length, and refuses one that never ends', () => {
+    const escaped = '\\n'.repeat(4_000_000);
+    assert.equal((parseJsonDigits(`"${escaped}"`) as string).length, 4_000_000);
+    assert.throws(() => parseJsonDigits(`"${escaped}`), SyntaxError);
+    for (const text of ['"', '"\\', '"\\"', '"\\\\\\"']) assert.throws(() => parseJsonDigits(text), SyntaxError, text);
+  });
 });

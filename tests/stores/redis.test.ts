@@ -38,10 +38,12 @@ describe('Redis', () => {
   it('keeps values, with an expiry', async () => {
     await redis.set('k', 'v', 60_000);
     assert.equal(await redis.get('k'), 'v');
-    const left = await redis.pttl('k');
-    assert.ok(left > 50_000 && left <= 60_000, `${left} ms left`);
-    assert.equal(await redis.pttl('none'), -2);
-    assert.deepEqual(await redis.getBuffers(['k', 'none']), [Buffer.from('v'), null]);
+    const { value, remainingMs } = await redis.getBufferWithTtl('k');
+    assert.deepEqual(value, Buffer.from('v'));
+    assert.ok(remainingMs !== null && remainingMs > 50_000 && remainingMs <= 60_000, `${remainingMs} ms left`);
+    assert.deepEqual(await redis.getBufferWithTtl('none'), { value: null, remainingMs: null });
+    await server.command('SET', 'ever', 'v');
+    assert.deepEqual(await redis.getBufferWithTtl('ever'), { value: Buffer.from('v'), remainingMs: null });
     await redis.del('k', 'none');
     assert.equal(await redis.getBuffer('k'), null);
   });
@@ -52,7 +54,10 @@ describe('Redis', () => {
       redis.get('hash'),
       (error: unknown) => error instanceof RedisReplyError && error.code === 'WRONGTYPE',
     );
-    assert.deepEqual(await redis.hgetBuffer('hash', 'field'), Buffer.from('value'));
+    assert.deepEqual(await redis.hgetBufferWithTtl('hash', 'field'), {
+      value: Buffer.from('value'),
+      remainingMs: null,
+    });
   });
 
   it('waits for a silent server once, then asks it no more for a second', async () => {
@@ -129,7 +134,10 @@ describe('Redis', () => {
     await redis.publish('news', 'one');
     await waitUntil('Redis does as told', async () => messages.length === 1);
     await server.command('CLIENT', 'KILL', 'TYPE', 'pubsub');
-    await waitUntil('Redis does as told', async () => ready === 2);
+    await waitUntil('Redis does as told', async () => {
+      clock.advance(100);
+      return ready === 2;
+    });
     await redis.publish('news', 'two');
     await waitUntil('Redis does as told', async () => messages.length === 2);
     assert.deepEqual(messages, ['one', 'two']);
@@ -175,14 +183,25 @@ describe('Redis', () => {
       await server.command('HSET', 'gateway:route:user:s:1', 'a', 'b');
       assert.equal(await own.find(id), undefined);
       assert.equal(lines.slice(before).filter((line) => line.includes('redis_binding_unreadable')).length, 2);
+      await server.command('SET', 'gateway:route:name:s:alice', 'rubbish');
+      assert.equal(await own.find(name), undefined);
+      assert.equal(lines.slice(before).filter((line) => line.includes('"kind":"name"')).length, 1, 'by kind of key');
     });
 
     it('writes over values of another type or form', async () => {
       await server.command('HSET', 'gateway:route:user:s:1', 'a', 'b');
-      await server.command('SET', 'gateway:route:name:s:alice', 'rubbish');
-      await cache().write(binding('n1', 1));
-      assert.equal(await redis.get('gateway:route:user:s:1'), 'n1 1');
-      assert.equal(await redis.get('gateway:route:name:s:alice'), 'n1 1');
+      for (const value of ['rubbish', 'n1 99999999999999999999', 'n1 99 melted', '{"n1"} 99', 'n1 99 frozen ']) {
+        await server.command('SET', 'gateway:route:name:s:alice', value);
+        await cache().write(binding('n1', 1));
+        assert.equal(await redis.get('gateway:route:user:s:1'), 'n1 1');
+        assert.equal(await redis.get('gateway:route:name:s:alice'), 'n1 1', `over ${value}`);
+      }
+      for (const value of ['n-2.x_y 99', 'n2 99 frozen']) {
+        await server.command('SET', 'gateway:route:name:s:alice', value);
+        await cache().write(binding('n1', 1));
+        assert.equal(await redis.get('gateway:route:name:s:alice'), value, `${value} is readable, and later`);
+      }
+      await cache().drop([id, name]);
     });
 
     it('writes one key for a binding that has one identity', async () => {

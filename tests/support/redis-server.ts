@@ -22,7 +22,14 @@ export interface RedisServer {
   command(...words: readonly (string | Buffer)[]): Promise<string>;
 }
 
-export async function startRedis(options: { port?: number; args?: readonly string[] } = {}): Promise<RedisServer> {
+export interface RedisServerOptions {
+  readonly port?: number;
+  readonly args?: readonly string[];
+  /** Path of a configuration file, for what cannot be said in arguments. */
+  readonly config?: string;
+}
+
+export async function startRedis(options: RedisServerOptions = {}): Promise<RedisServer> {
   const program = await requireProgram('redis-server');
   const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'sticky-redis-'));
   const port = options.port ?? (await freePort());
@@ -32,7 +39,8 @@ export async function startRedis(options: { port?: number; args?: readonly strin
 
   async function start(): Promise<void> {
     const args = ['--port', String(port), '--bind', '127.0.0.1', '--save', '', '--appendonly', 'no', '--dir', folder];
-    server = spawn(program, [...args, ...(options.args ?? [])], { stdio: 'ignore' });
+    const config = options.config === undefined ? [] : [options.config];
+    server = spawn(program, [...config, ...args, ...(options.args ?? [])], { stdio: 'ignore' });
     await waitForPort(port);
   }
   async function end(signal: NodeJS.Signals): Promise<void> {

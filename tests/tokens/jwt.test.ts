@@ -169,6 +169,24 @@ describe('JwtResolver', () => {
     assert.throws(() => resolver.reload(), /keys\[0\] is not a public key/);
   });
 
+  it('leaves out keys of a set that are of another kind or for encryption, and wants one that is left', () => {
+    const file = path.join(folder, 'mixed.json');
+    const others = [
+      { kty: 'oct', k: 'c2VjcmV0' },
+      { kty: 'ML-DSA', pub: 'x' },
+      { ...rsa.publicKey.export({ format: 'jwk' }), use: 'enc' },
+      null,
+      'key',
+    ];
+    const usable = { ...ec.publicKey.export({ format: 'jwk' }), use: 'sig' };
+    fs.writeFileSync(file, JSON.stringify({ keys: [...others, usable] }));
+    const resolver = new JwtResolver({ ...BASE, jwksFile: file, algorithms: ['ES256'] }, clock);
+    fs.writeFileSync(file, JSON.stringify({ keys: others }));
+    assert.throws(() => resolver.reload(), /none of the 5 keys is a public key for signatures/);
+    fs.writeFileSync(file, JSON.stringify({ keys: [...others, { kty: 'RSA' }] }));
+    assert.throws(() => resolver.reload(), /keys\[5\] is not a public key/);
+  });
+
   it('reads a public key from a file, and says which one it cannot read', async () => {
     const file = path.join(folder, 'key.pem');
     fs.writeFileSync(file, pem(ed.publicKey));

@@ -259,4 +259,70 @@ describe('TokenService', () => {
     assert.equal(await service([resolver(() => ({ userId: 'alice', remainingMs: 0 }))]).resolve('r', 't'), 'alice');
     assert.equal(first.saved.length, 0);
   });
+
+  it('saves nothing of a look-up that a logout or another login overtook', async () => {
+    const wait = gate();
+    const jwt: TokenResolver = {
+      name: 'jwt',
+      async resolve() {
+        await wait.promise;
+        return { userId: 'old', remainingMs: null };
+      },
+    };
+    const tokens = service([jwt]);
+    const early = [tokens.resolve('r', 't'), tokens.resolve('r', 'u')];
+    await new Promise((resolve) => setImmediate(resolve));
+    await tokens.forget('r', 't');
+    await tokens.remember('r', 'u', 'new');
+    wait.open();
+    assert.deepEqual(await Promise.all(early), [null, 'new']);
+    await new Promise((resolve) => setImmediate(resolve));
+    assert.deepEqual([...first.tokens], [['r:u', 'new']]);
+    assert.deepEqual([...second.tokens], [['r:u', 'new']]);
+  });
+
+  it("knows a login's token for the look-up that it overtook, even after the cache has dropped it", async () => {
+    const wait = gate();
+    first.gate = wait.promise;
+    const tokens = service([], [first]);
+    const early = tokens.resolve('r', 't');
+    await tokens.remember('r', 't', 'alice');
+    for (let index = 0; index < 100; index += 1) await tokens.remember('r', `other-${index}`, 'bob');
+    assert.equal(tokens.cached('r', 't'), undefined, 'dropped');
+    wait.open();
+    assert.equal(await early, 'alice');
+  });
+
+  it('answers an overtaken look-up with what came last', async () => {
+    const wait = gate();
+    first.gate = wait.promise;
+    const tokens = service();
+    const early = tokens.resolve('r', 't');
+    await tokens.forget('r', 't');
+    await tokens.remember('r', 't', 'alice');
+    wait.open();
+    assert.equal(await early, 'alice');
+  });
+
+  it('does not fail a look-up that a login overtook because a store failed', async () => {
+    const wait = gate();
+    first.gate = wait.promise;
+    first.failing = true;
+    const tokens = service();
+    const early = tokens.resolve('r', 't');
+    await tokens.remember('r', 't', 'alice');
+    wait.open();
+    assert.equal(await early, 'alice');
+  });
+
+  it('finds nobody where nobody is to be asked', async () => {
+    assert.equal(await service([], []).resolve('r', 't'), null);
+  });
+
+  it('does not believe an entry of before the clock was set back', async () => {
+    const tokens = service();
+    await tokens.remember('r', 't', 'alice');
+    clock.advance(-3_600_000);
+    assert.equal(tokens.cached('r', 't'), undefined);
+  });
 });
