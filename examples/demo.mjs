@@ -1,89 +1,99 @@
 #!/usr/bin/env node
-// `npm start`: two demo nodes and a gateway in front of them, with the lines to try. Ctrl-C ends them all.
+// `npm start`: two demo nodes and a gateway in front of them, with the lines to try. Ctrl-C ends them all. A node that
+// is killed stays away until somebody starts it: that is what the demo shows.
 import { spawn } from 'node:child_process';
 import * as fs from 'node:fs';
 import * as net from 'node:net';
 import * as path from 'node:path';
+import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 
 const ROOT = path.join(path.dirname(fileURLToPath(import.meta.url)), '..');
 const COMMAND = path.join(ROOT, 'dist', 'bin', 'gateway.js');
-const PORTS = { 'node-1': 9001, 'node-2': 9002, gateway: 8080, 'gateway (admin)': 9090 };
+const PORTS = { 'node-1': 9001, 'node-2': 9002, gateway: 8080, 'gateway, admin': 9090 };
 
 const LINES = `
-Try this in another terminal:
+Try this in another terminal, in ${ROOT}:
 
-  # 1. log in; the answer holds a token
+  # 1. log in: the answer holds a token
   TOKEN=$(curl -s http://127.0.0.1:8080/js/a/auth/login -H 'content-type: application/json' \\
-    -d '{"username":"alice"}' | sed 's/.*"token":"\\([^"]*\\)".*/\\1/'); echo $TOKEN
+    -d '{"username":"alice"}' | sed -n 's/.*"token":"\\([^"]*\\)".*/\\1/p'); echo $TOKEN
 
-  # 2. see which node is alice's: X-Gateway-Node
-  curl -i http://127.0.0.1:8080/js/a/whoami -H "x-token: $TOKEN"
+  # 2. see which node alice is on: X-Gateway-Node
+  curl -i http://127.0.0.1:8080/js/a/whoami -H "x-token: $TOKEN"; echo
 
   # 3. add a note, list it
   curl -s http://127.0.0.1:8080/js/a/notes -H "x-token: $TOKEN" -d '{"text":"buy milk"}'; echo
   curl -s http://127.0.0.1:8080/js/a/notes -H "x-token: $TOKEN"; echo
 
-  # 4. kill alice's node: she gets 503 node_down, and never another node
-  NODE=$(curl -si http://127.0.0.1:8080/js/a/whoami -H "x-token: $TOKEN" | sed -n 's/^x-gateway-node: \\(node-[12]\\).*/\\1/ip')
-  pkill -f "demo-node.mjs --id $NODE"; sleep 5
+  # 4. kill that node: alice gets 503 node_down, and never another node
+  ME=$(curl -s http://127.0.0.1:8080/js/a/whoami -H "x-token: $TOKEN"); echo $ME
+  NODE=$(echo $ME | sed -n 's/.*"node":"\\([^"]*\\)".*/\\1/p')
+  kill $(echo $ME | sed -n 's/.*"pid":\\([0-9]*\\).*/\\1/p'); sleep 5
   curl -s http://127.0.0.1:8080/js/a/notes -H "x-token: $TOKEN"; echo
 
   # 5. start it again: the note is there
   node examples/demo-node.mjs --id $NODE --port 900\${NODE#node-} &
-  sleep 2; curl -s http://127.0.0.1:8080/js/a/notes -H "x-token: $TOKEN"; echo
+  sleep 3; curl -s http://127.0.0.1:8080/js/a/notes -H "x-token: $TOKEN"; echo
+
+The node of step 5 belongs to that terminal: end it there with kill %1. Ctrl-C here ends the rest.
 `;
 
-if (!fs.existsSync(COMMAND)) fail('the gateway is not built yet: run npm run build');
-for (const [name, port] of Object.entries(PORTS)) {
-  if (await isTaken(port)) fail(`port ${port} (${name}) is taken: end the program that listens there`);
-}
-
-const children = [
-  run('node-1', 'examples/demo-node.mjs', '--id', 'node-1', '--port', '9001'),
-  run('node-2', 'examples/demo-node.mjs', '--id', 'node-2', '--port', '9002'),
-];
-const gateway = run('gateway', COMMAND, 'serve', '--config', 'examples/quickstart.yaml');
-children.push(gateway);
-// A killed node is part of the demo; without the gateway there is none.
-gateway.on('exit', (code) => end(code ?? 1));
-for (const signal of ['SIGINT', 'SIGTERM']) process.on(signal, () => end(0));
-
+const children = [];
 let ending = false;
-function end(code) {
-  if (ending) return;
-  ending = true;
-  for (const child of children) child.kill('SIGTERM');
-  Promise.all(
-    children.map(
-      (child) => child.exitCode ?? child.signalCode ?? new Promise((resolve) => child.once('exit', resolve)),
-    ),
-  ).then(() => process.exit(code));
-}
 
-function run(name, ...args) {
+if (!fs.existsSync(COMMAND)) fail('the gateway is not built yet: run npm run build');
+for (const [name, port] of Object.entries(PORTS)) await ensureFree(name, port);
+for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) process.on(signal, () => end(0));
+for (const id of ['node-1', 'node-2']) {
+  const node = run(id, ['examples/demo-node.mjs', '--id', id, '--port', String(PORTS[id])]);
+  node.on(
+    'exit',
+    () => ending || print(id, `has ended; again: node examples/demo-node.mjs --id ${id} --port ${PORTS[id]}`),
+  );
+}
+const gateway = run('gateway', [COMMAND, 'serve', '--config', 'examples/quickstart.yaml'], (line) => {
+  if (line.includes('"event":"listening"')) console.log(LINES);
+});
+// Without the gateway there is no demo.
+gateway.on('exit', (code) => end(code ?? 1));
+
+/** Starts a child and prints what it writes, each line behind its name. */
+function run(name, args, onLine) {
   const child = spawn(process.execPath, args, { cwd: ROOT, stdio: ['ignore', 'pipe', 'pipe'] });
-  let told = false;
-  for (const stream of [child.stdout, child.stderr]) {
-    stream.setEncoding('utf8');
-    stream.on('data', (text) => {
-      for (const line of text.split('\n')) if (line !== '') console.log(`${name.padEnd(8)} | ${line}`);
-      if (name === 'gateway' && !told && text.includes('"event":"listening"')) {
-        told = true;
-        console.log(LINES);
-      }
+  for (const input of [child.stdout, child.stderr]) {
+    createInterface({ input }).on('line', (line) => {
+      print(name, line);
+      onLine?.(line);
     });
   }
-  if (name !== 'gateway') child.on('exit', () => !ending && console.log(`${name.padEnd(8)} | has ended`));
+  children.push(child);
   return child;
 }
 
-function isTaken(port) {
-  return new Promise((resolve) => {
-    const server = net.createServer();
-    server.once('error', () => resolve(true));
-    server.listen(port, '127.0.0.1', () => server.close(() => resolve(false)));
+function print(name, line) {
+  console.log(`${name.padEnd(8)} | ${line}`);
+}
+
+/** Ends all children, then the demo. */
+async function end(code) {
+  if (ending) return;
+  ending = true;
+  const running = children.filter((child) => child.exitCode === null && child.signalCode === null);
+  const ended = running.map((child) => new Promise((resolve) => child.once('close', resolve)));
+  for (const child of running) child.kill('SIGTERM');
+  await Promise.all(ended);
+  process.exit(code);
+}
+
+async function ensureFree(name, port) {
+  const server = net.createServer();
+  const error = await new Promise((resolve) => {
+    server.once('error', resolve);
+    server.listen(port, '127.0.0.1', () => server.close(() => resolve(undefined)));
   });
+  if (error?.code === 'EADDRINUSE') fail(`port ${port} (${name}) is taken: end the program that listens there`);
+  if (error) fail(`port ${port} (${name}) cannot be used: ${error.message}`);
 }
 
 function fail(message) {
