@@ -2,6 +2,7 @@
  * The one place where an error becomes an answer. Before the head has gone out it renders it; afterwards it can only
  * cut the connection, so that the client does not take a part for the whole.
  */
+import { STATUS_CODES } from 'node:http';
 import type { Middleware, RequestContext } from '../context.ts';
 import { type GatewayError, toGatewayError } from '../errors.ts';
 import { describeError, type Logger } from '../observe/log.ts';
@@ -61,7 +62,8 @@ function answer(context: RequestContext, thrown: unknown, options: ErrorBoundary
   ];
   if (error.nodeId !== undefined) headers.push('X-Gateway-Node', error.nodeId);
   if (error.retryAfterSeconds !== undefined) headers.push('Retry-After', String(error.retryAfterSeconds));
-  response.writeHead(error.status, headers);
+  // With its reason: a node's, that could not be sent, would still be on the response and throw again.
+  response.writeHead(error.status, STATUS_CODES[error.status] ?? '', headers);
   response.end(request.method === 'HEAD' ? undefined : page.body);
   if (!request.complete && !context.upgrade) linger(context, options.clock);
 }

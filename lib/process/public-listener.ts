@@ -139,7 +139,11 @@ export class PublicListener {
     const response = new http.ServerResponse(request);
     response.shouldKeepAlive = false;
     response.assignSocket(socket as Socket);
-    response.on('finish', () => socket.end());
+    response.on('finish', () => hangUp(socket));
+    // The server has let go of the socket, so nobody else tells the answer to a refused upgrade when to go on.
+    socket.on('drain', () => {
+      if (response.socket === socket) response.emit('drain');
+    });
     const context = new RequestContext(request, response, { socket, head }, this.#options.clock.monotonic());
     context.framingFault = checkFraming(request);
     void this.#options.upgrade(context);
@@ -202,7 +206,9 @@ function readTls(files: { cert: string; key: string }): { cert: Buffer; key: Buf
     tls.createSecureContext(pair);
     return pair;
   } catch (error) {
-    throw new OperatorError(`listen: TLS with ${files.cert} and ${files.key} is not possible: ${(error as Error).message}`);
+    throw new OperatorError(
+      `listen: TLS with ${files.cert} and ${files.key} is not possible: ${(error as Error).message}`,
+    );
   }
 }
 
@@ -227,6 +233,12 @@ function refuse(socket: Duplex, code: ErrorCode, message: string): void {
     `HTTP/1.1 ${status} ${http.STATUS_CODES[status]}\r\nContent-Type: application/json; charset=utf-8\r\n` +
       `Content-Length: ${Buffer.byteLength(body)}\r\nConnection: close\r\n\r\n${body}`,
   );
+  hangUp(socket);
+}
+
+/** Ends a connection behind its last answer. */
+function hangUp(socket: Duplex): void {
+  socket.end();
   // What the client still sends is dropped, or the kernel would reset the connection under the answer.
   socket.resume();
   const timer = setTimeout(() => socket.destroy(), REFUSED_LINGER_MS);

@@ -123,9 +123,19 @@ type Connect = (options: { allowHalfOpen: boolean }) => net.Socket;
 const IDLE_UNTIL = Symbol('idle until');
 /** How long the node keeps the connection when it is idle, as it said with its last answer; milliseconds. */
 const NODE_KEEPS = Symbol('node keeps');
+/** bytesRead when the connection became idle. */
+const READ_BEFORE = Symbol('read before');
 interface PooledSocket extends Duplex {
   [IDLE_UNTIL]?: number;
   [NODE_KEEPS]?: number;
+  [READ_BEFORE]?: number;
+  readonly bytesRead?: number;
+}
+
+/** True = something came on this kept-alive connection since it was last idle, be it only a part of a head. */
+export function hasBegunAnswer(socket: Duplex | null): boolean {
+  const pooled = socket as PooledSocket | null;
+  return pooled !== null && pooled[READ_BEFORE] !== pooled.bytesRead;
 }
 
 /** A node closes before its own time-out is quite over on the gateway's clock; so much earlier it is not used any more. */
@@ -190,7 +200,15 @@ class NodeAgent extends http.Agent {
     const pooled = socket as PooledSocket;
     const idleMs = Math.min(IDLE_CONNECTION_MS, (pooled[NODE_KEEPS] ?? IDLE_CONNECTION_MS) - KEEP_ALIVE_MARGIN_MS);
     pooled[IDLE_UNTIL] = performance.now() + idleMs;
+    pooled[READ_BEFORE] = pooled.bytesRead ?? 0;
+    // What comes now nobody has asked for: it must not be taken for the answer to the next request.
+    socket.on('data', destroyBecauseUnasked);
     return idleMs > 0;
+  }
+
+  override reuseSocket(socket: Duplex, request: http.ClientRequest): void {
+    socket.off('data', destroyBecauseUnasked);
+    super.reuseSocket(socket, request);
   }
 
   closeIdleSince(nowMs: number): void {
@@ -208,6 +226,10 @@ class NodeAgent extends http.Agent {
   #idle(): PooledSocket[] {
     return Object.values(this.freeSockets).flatMap((sockets) => (sockets ?? []) as PooledSocket[]);
   }
+}
+
+function destroyBecauseUnasked(this: Duplex): void {
+  this.destroy();
 }
 
 function connector(node: Node, service: Service, connectMs: number): Connect {

@@ -15,7 +15,7 @@ export function nodeRequestHeaders(
   length: number,
 ): string[] {
   const { request } = context;
-  const headers = requestHeaders(request.rawHeaders, {
+  let headers = requestHeaders(request.rawHeaders, {
     requestId: context.requestId,
     epoch: context.epoch,
     forwardedFor: context.peerAddress,
@@ -28,11 +28,16 @@ export function nodeRequestHeaders(
     keepUpgrade: context.upgrade !== null,
   });
   if (length === -1) headers.push('Transfer-Encoding', 'chunked');
-  else if (length === 0 && BODY_EXPECTED.has(request.method ?? '') && request.headers['content-length'] === undefined) {
+  // Node refuses to announce trailers in a message that has no chunks.
+  else if (request.headers.trailer !== undefined) headers = without(headers, 'trailer');
+  if (length === 0 && BODY_EXPECTED.has(request.method ?? '') && request.headers['content-length'] === undefined) {
     headers.push('Content-Length', '0');
   }
-  // The gateway has said "continue" itself, to learn the username.
-  return context.login && request.headers.expect !== undefined ? without(headers, 'expect') : headers;
+  if (request.headers.expect === undefined || !context.login) return headers;
+  // Of a login whose body was read to learn the username the gateway has said "continue" itself. One that was too
+  // large from the start is still being held back, until the node says so.
+  const { bodyRead, bodyComplete } = context.login;
+  return bodyComplete || bodyRead.length > 0 ? without(headers, 'expect') : headers;
 }
 
 export function clientResponseHeaders(
@@ -49,6 +54,11 @@ export function clientResponseHeaders(
     via: via === null ? null : `1.1 ${via}`,
     close,
     keepUpgrade: context.upgrade !== null && context.nodeStatus === 101,
+    trailers:
+      context.request.httpVersionMinor !== 0 &&
+      context.request.method !== 'HEAD' &&
+      context.nodeStatus !== 204 &&
+      context.nodeStatus !== 304,
   });
 }
 

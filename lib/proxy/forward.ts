@@ -10,9 +10,15 @@ import { GatewayError } from '../errors.ts';
 import type { Node, Service } from '../model.ts';
 import type { Clock, Timer } from '../support/clock.ts';
 import { abort } from './abort.ts';
-import { type Connections, isConnectFailure, type NodeConnections, noteKeepAlive } from './connections.ts';
+import {
+  type Connections,
+  hasBegunAnswer,
+  isConnectFailure,
+  type NodeConnections,
+  noteKeepAlive,
+} from './connections.ts';
 import { clientResponseHeaders, nodeRequestHeaders } from './forward-headers.ts';
-import { contentLengthOf, interimHeaders, trailerHeaders } from './headers.ts';
+import { contentLengthOf, interimHeaders, reasonPhrase, trailerHeaders } from './headers.ts';
 
 /** Longest wait between two looks at the deadlines, and so their precision. */
 const SWEEP_MS = 100;
@@ -76,6 +82,11 @@ export class Forwarder {
   forward(context: RequestContext): void {
     const { node, service } = context;
     if (!node || !service) throw new Error('no node was chosen');
+    if (context.response.destroyed) {
+      // The client left while its node was being looked up: nobody waits for what the node would do.
+      context.settled?.();
+      return;
+    }
     const connections = this.options.connections.of(node, service);
     const limit = this.options.connectionsPerNode;
     if (limit !== null && connections.inFlight >= limit) {
@@ -189,6 +200,8 @@ class Exchange {
       maxHeaderSize: NODE_HEADER_BYTES,
     });
     this.nodeRequest = nodeRequest;
+    // Beyond its count Node leaves fields out without a word; the head's size is limit enough.
+    nodeRequest.maxHeadersCount = 0;
     (nodeRequest as Tagged)[EXCHANGE] = this;
     nodeRequest.on('response', onNodeResponse);
     nodeRequest.on('information', onInformation);
@@ -286,7 +299,7 @@ class Exchange {
     const { via, closing } = this.forwarder.options;
     const headers = clientResponseHeaders(context, nodeResponse.rawHeaders, via, closing());
     try {
-      response.writeHead(context.nodeStatus, nodeResponse.statusMessage ?? '', headers);
+      response.writeHead(context.nodeStatus, reasonPhrase(nodeResponse.statusMessage), headers);
     } catch (error) {
       // A status or a field that may not be sent on as it is.
       this.fail(
@@ -341,7 +354,7 @@ class Exchange {
   /** The node's answer stopped before its end. */
   answerBroke(error?: Error): void {
     const { response } = this.context;
-    if (this.failed || response.writableEnded) return;
+    if (this.failed || this.clientGone || response.writableEnded) return;
     if (!this.answered) {
       this.fail(
         new GatewayError('node_broke_off', 'the node broke off in the middle of its answer', {
@@ -357,8 +370,12 @@ class Exchange {
   }
 
   nodeError(error: Error): void {
-    // Once a head has come, the answer's own events tell its fate; an upload that fails then does not matter.
-    if (this.nodeResponse || this.failed) return;
+    if (this.nodeResponse) {
+      // A body that ends with its connection would seem complete to Node although a reset ended it.
+      if (!this.nodeResponse.complete) this.answerBroke(error);
+      return;
+    }
+    if (this.failed) return;
     if (this.#mayRetry()) {
       this.retried = true;
       this.open(this.connections.freshAgent);
@@ -379,6 +396,7 @@ class Exchange {
       !this.retried &&
       !this.clientGone &&
       this.length === 0 &&
+      !hasBegunAnswer(this.nodeRequest.socket) &&
       isIdempotent(this.context.request.method)
     );
   }
@@ -386,7 +404,8 @@ class Exchange {
   clientClosed(): void {
     this.clientOver = true;
     this.forwarder.forget(this);
-    if (this.context.response.writableFinished) return;
+    // An error of the gateway's may have been the answer, while the node still waits for the rest of the request.
+    if (this.answered && this.context.response.writableFinished) return;
     this.clientGone = true;
     // A login whose request has gone out whole is seen through: the node may have let the user in already.
     const seesThrough = this.context.interceptor !== null && this.phase !== 'sending' && !this.answered;
@@ -539,7 +558,7 @@ function sendInformation(response: http.ServerResponse, information: Information
     response.writeContinue();
     return;
   }
-  let text = `HTTP/1.1 ${information.statusCode} ${information.statusMessage}\r\n`;
+  let text = `HTTP/1.1 ${information.statusCode} ${reasonPhrase(information.statusMessage)}\r\n`;
   const fields = interimHeaders(information.rawHeaders);
   for (let index = 0; index < fields.length; index += 2) text += `${fields[index]}: ${fields[index + 1]}\r\n`;
   (response as unknown as RawWriter)._writeRaw(`${text}\r\n`, 'latin1');

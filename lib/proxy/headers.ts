@@ -41,6 +41,8 @@ export interface ResponseAdditions {
   readonly close: boolean;
   /** True = a 101: Upgrade stays and `Connection: Upgrade` is added. */
   readonly keepUpgrade: boolean;
+  /** False = the client's answer cannot have trailers, being bodyless or for HTTP/1.0: none are announced. */
+  readonly trailers?: boolean;
 }
 
 /** Connection options and fields that a Connection field cannot take away: the gateway writes or guards them itself. */
@@ -164,6 +166,7 @@ export function requestHeaders(raw: readonly string[], add: RequestAdditions): s
 export function responseHeaders(raw: readonly string[], add: ResponseAdditions): string[] {
   const out: string[] = [];
   let named: string[] | null = null;
+  let announced = false;
   for (let index = 0; index + 1 < raw.length; index += 2) {
     const name = raw[index] ?? '';
     const value = raw[index + 1] ?? '';
@@ -173,6 +176,7 @@ export function responseHeaders(raw: readonly string[], add: ResponseAdditions):
         break;
       case 7:
         if (!add.keepUpgrade && is(name, 'upgrade')) continue;
+        if (is(name, 'trailer')) announced = true;
         break;
       case 10:
         if (is(name, 'connection')) {
@@ -203,6 +207,8 @@ export function responseHeaders(raw: readonly string[], add: ResponseAdditions):
     if (add.cors !== null && name.length > 21 && hasPrefix(name, 'access-control-')) continue;
     out.push(name, value);
   }
+  // Node refuses to announce trailers in a message that has no chunks.
+  if (announced && (add.trailers === false || contentLengthOf(out) !== null)) named = [...(named ?? []), 'trailer'];
   const kept = named === null ? out : withoutNamed(out, named);
   kept.push('X-Gateway-Node', add.nodeId);
   if (add.version !== null) kept.push('X-Gateway-Version', add.version);
@@ -212,6 +218,11 @@ export function responseHeaders(raw: readonly string[], add: ResponseAdditions):
   if (add.keepUpgrade) kept.push('Connection', 'Upgrade');
   else if (add.close) kept.push('Connection', 'close');
   return kept;
+}
+
+/** The node's reason phrase if it may be sent on (RFC 9112 4), else none: the parser does not look at it. */
+export function reasonPhrase(text: string | undefined): string {
+  return text === undefined || /[^\t\x20-\x7e\x80-\xff]/.test(text) ? '' : text;
 }
 
 /** What never belongs to a 1xx answer: fields of one hop, and those that would give it a body (RFC 9110 8.6). */

@@ -44,6 +44,8 @@ export class Tunnels {
     if (key === null) return;
     const ofUser = this.#byUser.get(key) ?? new Set();
     this.#byUser.set(key, ofUser.add(tunnel));
+    // The user may have been moved between the decision and now, when no tunnel was there yet to be closed.
+    if (tunnel.userId !== null) void this.#recheck(tunnel.serviceId, tunnel.userId, new Set([tunnel]));
   }
 
   remove(tunnel: Tunnel): void {

@@ -11,6 +11,7 @@ import { abort } from './abort.ts';
 import type { Connections } from './connections.ts';
 import { cut, nodeFailure, type PassiveHealth } from './forward.ts';
 import { clientResponseHeaders, nodeRequestHeaders } from './forward-headers.ts';
+import { reasonPhrase } from './headers.ts';
 import { type Tunnel, type Tunnels, tunnelOf } from './tunnels.ts';
 
 export interface UpgraderOptions {
@@ -34,6 +35,10 @@ export class Upgrader {
   forward(context: RequestContext): void {
     const { node, service, upgrade, request, response } = context;
     if (!node || !service || !upgrade) throw new Error('no node was chosen');
+    if (upgrade.socket.destroyed) {
+      context.settled?.();
+      return;
+    }
     const length = Number(request.headers['content-length'] ?? 0);
     if (request.headers['transfer-encoding'] !== undefined || length > 0) {
       // The parser hands everything behind the head over as the tunnel's, so a body could not be told from it.
@@ -53,6 +58,7 @@ export class Upgrader {
       headers: nodeRequestHeaders(context, node, service, this.#options.via, 0),
       setHost: false,
     });
+    nodeRequest.maxHeadersCount = 0;
     context.attempts += 1;
     connections.inFlight += 1;
     const { health } = this.#options;
@@ -61,6 +67,7 @@ export class Upgrader {
     const fail = (error: GatewayError) => {
       if (failed) return;
       failed = true;
+      lookNoMore();
       context.fail(error);
       nodeRequest.destroy();
     };
@@ -72,6 +79,14 @@ export class Upgrader {
     }, responseMs);
     const clientGone = () => nodeRequest.destroy();
     upgrade.socket.once('close', clientGone);
+    // Nobody reads this socket until the node has answered, and an end that is not read is never heard of. What is read
+    // stays in the socket's own buffer, which bounds it.
+    const look = () => {
+      if (upgrade.socket.readableLength === 0) upgrade.socket.read();
+    };
+    const leave = () => upgrade.socket.destroy();
+    upgrade.socket.on('readable', look).once('end', leave);
+    const lookNoMore = () => upgrade.socket.off('readable', look).off('end', leave);
     nodeRequest.once('close', () => {
       clearTimeout(timer);
       if (opened) return;
@@ -85,6 +100,7 @@ export class Upgrader {
         return;
       }
       opened = true;
+      lookNoMore();
       upgrade.socket.off('close', clientGone);
       health.passive(node, true);
       context.nodeStatus = nodeResponse.statusCode ?? 101;
@@ -95,6 +111,7 @@ export class Upgrader {
     });
     nodeRequest.on('response', (nodeResponse) => {
       clearTimeout(timer);
+      lookNoMore();
       health.passive(node, true);
       context.nodeStatus = nodeResponse.statusCode ?? 0;
       this.#refuse(context, nodeResponse, fail);
@@ -112,7 +129,7 @@ export class Upgrader {
     const { response } = context;
     const headers = clientResponseHeaders(context, nodeResponse.rawHeaders, this.#options.via, true);
     try {
-      response.writeHead(context.nodeStatus, nodeResponse.statusMessage ?? '', headers);
+      response.writeHead(context.nodeStatus, reasonPhrase(nodeResponse.statusMessage), headers);
     } catch (error) {
       fail(
         new GatewayError('node_bad_response', 'the node answered with a head that cannot be passed on', {
@@ -145,7 +162,7 @@ export class Upgrader {
     // From here on the socket is the tunnel's alone.
     response.detachSocket(client as never);
     const fields = clientResponseHeaders(context, nodeResponse.rawHeaders, this.#options.via, false);
-    let head = `HTTP/1.1 101 ${nodeResponse.statusMessage || 'Switching Protocols'}\r\n`;
+    let head = `HTTP/1.1 101 ${reasonPhrase(nodeResponse.statusMessage) || 'Switching Protocols'}\r\n`;
     for (let index = 0; index < fields.length; index += 2) head += `${fields[index]}: ${fields[index + 1]}\r\n`;
     client.write(Buffer.concat([Buffer.from(`${head}\r\n`, 'latin1'), nodeHead]));
     if (upgrade.head.length > 0) nodeSocket.write(upgrade.head);

@@ -3,23 +3,28 @@
  * queued while the connection is away, and a server that stopped answering is left alone for a moment. What the keys
  * mean is not known here.
  */
-import { type RedisOptions as ClientOptions, Cluster, Redis, ReplyError } from 'ioredis';
+import { ReplyError } from 'ioredis';
 import type { RedisOptions } from '../config/options.ts';
 import { describeError, type Logger } from '../observe/log.ts';
-import type { Clock } from '../support/clock.ts';
+import type { Clock, Timer } from '../support/clock.ts';
 import { CircuitBreaker } from './circuit-breaker.ts';
+import { makeClient, type RedisClient } from './redis-clients.ts';
+import { RedisSubscription } from './redis-subscription.ts';
 import { StoreUnavailable } from './store-unavailable.ts';
 
 /** After a timeout nobody asks for so long. */
 const BREAK_MS = 1_000;
 /** Longest wait of a start for the first connection; the gateway starts without it all the same. */
 const FIRST_CONNECT_MS = 1_000;
-const CONNECT_TIMEOUT_MS = 2_000;
-const LONGEST_RETRY_MS = 2_000;
-/** A connection on which so many commands in a row timed out is dropped and made anew. */
-const TIMEOUTS_TO_RECONNECT = 3;
+/** A connection on which nothing was answered for so long is dropped and made anew. */
+const SILENCE_MS = 2_000;
+/** Scripts of Redis before 7 wrap the word in another error. */
+const ABOUT_THE_KEY = /\bWRONGTYPE\b/;
 
-/** The server answered with an error that is about the key, such as WRONGTYPE: it is there, and it said no. */
+/**
+ * The key holds another type than the command is for. It is the one reply that says something about the key; all others
+ * (NOPERM, LOADING, READONLY, a proxy's ERR) say that it could not be looked up.
+ */
 export class RedisReplyError extends Error {
   /** First word of the reply. */
   readonly code: string;
@@ -31,64 +36,57 @@ export class RedisReplyError extends Error {
   }
 }
 
-/** Replies that tell of the server or of the gateway's rights, not of the key. */
-const UNAVAILABLE = new Set([
-  'NOPERM',
-  'NOAUTH',
-  'WRONGPASS',
-  'LOADING',
-  'READONLY',
-  'MOVED',
-  'ASK',
-  'CLUSTERDOWN',
-  'MASTERDOWN',
-  'BUSY',
-  'OOM',
-  'TRYAGAIN',
-  'MISCONF',
-  'NOREPLICAS',
-]);
-
-type Client = Redis | Cluster;
-/** Replies are read as RESP2 has them, whatever the protocol. */
-type PlainOptions = Omit<ClientOptions, 'replyMapping'>;
+/** A value and how long it lives: milliseconds, null = for ever or not known. */
+export interface ValueWithTtl {
+  readonly value: Buffer | null;
+  readonly remainingMs: number | null;
+}
 
 export class RedisStore {
   readonly #options: RedisOptions;
   readonly #logger: Logger;
+  readonly #clock: Clock;
   readonly #label: string;
   readonly #breaker: CircuitBreaker;
-  readonly #client: Client;
-  readonly #subscribers: Client[] = [];
-  #timeouts = 0;
+  readonly #client: RedisClient;
+  readonly #subscriptions: RedisSubscription[] = [];
+  #silentSinceMs: number | undefined;
   #reported: string | undefined;
+  #started = false;
   #stopped = false;
 
   /** `label` tells one connection from another in the log. Nothing is connected before `start`. */
   constructor(options: RedisOptions, logger: Logger, clock: Clock, label: string) {
     this.#options = options;
     this.#logger = logger;
+    this.#clock = clock;
     this.#label = label;
     this.#breaker = new CircuitBreaker(BREAK_MS, clock);
-    this.#client = this.#connect();
+    this.#client = makeClient(options);
+    // Without a listener an error of the connection would end the process; it reconnects by itself.
+    this.#client.on('error', (error: unknown) => this.#report(error));
   }
 
   /** Begins to connect, and waits a moment for it; never rejects, since a gateway must start without its Redis. */
   async start(): Promise<void> {
+    if (this.#started || this.#stopped) return;
+    this.#started = true;
     // A failure has been an 'error' event by then, which says more.
     const connected = this.#client.connect().catch(() => undefined);
-    let timer: NodeJS.Timeout | undefined;
+    let timer: Timer | undefined;
     const patience = new Promise<void>((resolve) => {
-      timer = setTimeout(resolve, FIRST_CONNECT_MS);
+      timer = this.#clock.after(FIRST_CONNECT_MS, resolve);
     });
     await Promise.race([connected, patience]);
-    clearTimeout(timer);
+    timer?.cancel();
   }
 
+  /** For good: a stopped store is not started again. Idempotent. */
   stop(): void {
+    if (this.#stopped) return;
     this.#stopped = true;
     this.#client.disconnect();
-    for (const subscriber of this.#subscribers) subscriber.disconnect();
+    for (const subscription of this.#subscriptions) subscription.stop();
   }
 
   get connected(): boolean {
@@ -104,18 +102,14 @@ export class RedisStore {
     return this.#run(() => this.#client.getBuffer(key));
   }
 
-  /** Several GETs sent together; one by one, because a cluster keeps the keys apart. */
-  getBuffers(keys: readonly string[]): Promise<(Buffer | null)[]> {
-    return this.#run(() => Promise.all(keys.map((key) => this.#client.getBuffer(key))));
+  /** In one round trip. A server that lets the gateway read the value only is enough. */
+  getBufferWithTtl(key: string): Promise<ValueWithTtl> {
+    return this.#run(() => this.#withTtl(key, this.#client.getBuffer(key)));
   }
 
-  hgetBuffer(key: string, field: string): Promise<Buffer | null> {
-    return this.#run(() => this.#client.hgetBuffer(key, field));
-  }
-
-  /** Milliseconds left; -1 = the key does not expire, -2 = there is none. */
-  pttl(key: string): Promise<number> {
-    return this.#run(() => this.#client.pttl(key));
+  /** Like getBufferWithTtl, for one field of a hash. */
+  hgetBufferWithTtl(key: string, field: string): Promise<ValueWithTtl> {
+    return this.#run(() => this.#withTtl(key, this.#client.hgetBuffer(key, field)));
   }
 
   async set(key: string, value: string, ttlMs: number): Promise<void> {
@@ -140,15 +134,23 @@ export class RedisStore {
    * was published before may have been missed.
    */
   subscribe(channel: string, onMessage: (message: string) => void, onReady: () => void): void {
-    const subscriber = this.#connect();
-    this.#subscribers.push(subscriber);
-    subscriber.on('message', (from: string, message: string) => {
-      if (from === channel) onMessage(message);
+    const subscription = new RedisSubscription({
+      options: this.#options,
+      clock: this.#clock,
+      channel,
+      onMessage,
+      onReady,
+      onError: (error) => this.#report(error),
     });
-    subscriber.on('ready', () => {
-      subscriber.subscribe(channel).then(onReady, (error: unknown) => this.#report(error));
-    });
-    subscriber.connect().catch(() => undefined);
+    this.#subscriptions.push(subscription);
+    if (!this.#stopped) subscription.start();
+  }
+
+  async #withTtl(key: string, read: Promise<Buffer | null>): Promise<ValueWithTtl> {
+    const [value, leftMs] = await Promise.all([read, this.#client.pttl(key).catch(unknownTtl)]);
+    // Expired between the two commands: as good as not found.
+    if (leftMs === -2) return { value: null, remainingMs: null };
+    return { value, remainingMs: leftMs < 0 ? null : leftMs };
   }
 
   async #run<T>(command: () => Promise<T>): Promise<T> {
@@ -158,29 +160,33 @@ export class RedisStore {
     try {
       const reply = await command();
       permit.succeeded();
-      this.#timeouts = 0;
+      this.#silentSinceMs = undefined;
       this.#reported = undefined;
       return reply;
     } catch (error) {
-      if (error instanceof ReplyError) {
+      if (isReply(error)) {
         permit.succeeded();
-        const reply = new RedisReplyError(error as Error);
-        if (!UNAVAILABLE.has(reply.code)) throw reply;
+        this.#silentSinceMs = undefined;
+        if (ABOUT_THE_KEY.test(error.message)) throw new RedisReplyError(error);
       } else {
         permit.failed();
-        this.#noteTimeout();
+        this.#noteSilence();
       }
       this.#report(error);
       throw new StoreUnavailable('redis', error);
     }
   }
 
-  #noteTimeout(): void {
-    this.#timeouts += 1;
-    if (this.#timeouts < TIMEOUTS_TO_RECONNECT || this.#stopped) return;
-    this.#timeouts = 0;
-    // The other end may be gone without a word; a new connection finds out.
-    if (this.#client instanceof Redis) this.#client.disconnect(true);
+  /**
+   * The other end may be gone without a word, and a new connection finds out. By time, not by number: a burst of
+   * commands that time out together is one silence.
+   */
+  #noteSilence(): void {
+    const now = this.#clock.monotonic();
+    this.#silentSinceMs ??= now;
+    if (now - this.#silentSinceMs < SILENCE_MS || !this.connected || this.#stopped) return;
+    this.#silentSinceMs = undefined;
+    this.#client.disconnect(true);
   }
 
   /** Once for each kind of failure, until it works again. */
@@ -191,63 +197,14 @@ export class RedisStore {
     this.#reported = text;
     this.#logger.warn('redis_failed', { redis: this.#label, error: text });
   }
-
-  #connect(): Client {
-    const client = makeClient(this.#options);
-    // Without a listener an error of the connection would end the process; it reconnects by itself.
-    client.on('error', (error: unknown) => this.#report(error));
-    return client;
-  }
 }
 
-function makeClient({ target, timeoutMs }: RedisOptions): Client {
-  const retryStrategy = (attempt: number) =>
-    Math.min(50 * 2 ** Math.min(attempt, 10), LONGEST_RETRY_MS) * (0.75 + Math.random() / 2);
-  const common: PlainOptions = {
-    lazyConnect: true,
-    commandTimeout: timeoutMs,
-    connectTimeout: CONNECT_TIMEOUT_MS,
-    enableOfflineQueue: false,
-    maxRetriesPerRequest: 0,
-    autoResubscribe: false,
-    autoResendUnfulfilledCommands: false,
-    retryStrategy,
-    connectionName: 'sticky-gateway',
-    keepAlive: 10_000,
-  };
-  switch (target.kind) {
-    case 'single':
-      return new Redis(target.url, common);
-    case 'sentinel':
-      return new Redis({
-        ...common,
-        sentinels: target.sentinels.map(endpoint),
-        name: target.name,
-        sentinelRetryStrategy: retryStrategy,
-      });
-    case 'cluster':
-      return new Cluster(target.nodes.map(endpoint), {
-        lazyConnect: true,
-        enableOfflineQueue: false,
-        clusterRetryStrategy: retryStrategy,
-        maxRedirections: 3,
-        slotsRefreshTimeout: CONNECT_TIMEOUT_MS,
-        redisOptions: { ...common, ...credentials(target.nodes[0]) },
-      });
-  }
+function isReply(error: unknown): error is Error {
+  return error instanceof ReplyError;
 }
 
-function endpoint(url: string): { host: string; port: number } {
-  const { hostname, port } = new URL(url);
-  return { host: hostname, port: port === '' ? 6379 : Number(port) };
-}
-
-function credentials(url: string | undefined): PlainOptions {
-  if (url === undefined) return {};
-  const { username, password, protocol } = new URL(url);
-  return {
-    ...(username === '' ? {} : { username: decodeURIComponent(username) }),
-    ...(password === '' ? {} : { password: decodeURIComponent(password) }),
-    ...(protocol === 'rediss:' ? { tls: {} } : {}),
-  };
+/** The reply to PTTL may be refused where GET is allowed; anything but a reply is a failure all the same. */
+function unknownTtl(error: unknown): number {
+  if (isReply(error)) return -1;
+  throw error;
 }

@@ -182,6 +182,10 @@ function readPublicKey(pemOrFile: string): crypto.KeyObject {
   }
 }
 
+/**
+ * The keys for signatures. RFC 7517 section 5: keys of kinds that are not understood are left out, so that a provider
+ * may add new ones; without any usable key the file is of no use.
+ */
 function readJwks(file: string): readonly Key[] {
   let keys: readonly unknown[];
   try {
@@ -190,13 +194,21 @@ function readJwks(file: string): readonly Key[] {
   } catch (error) {
     throw new OperatorError(`${file}: this is not a JSON Web Key Set that can be read: ${(error as Error).message}`);
   }
-  return keys.map((jwk, index) => {
+  const usable = keys.filter(isForSignatures);
+  if (usable.length === 0)
+    throw new OperatorError(`${file}: none of the ${keys.length} keys is a public key for signatures`);
+  return usable.map((jwk) => {
     try {
-      const { kid } = jwk as { kid?: unknown };
-      const key = crypto.createPublicKey({ key: jwk as crypto.JsonWebKey, format: 'jwk' });
-      return { kid: typeof kid === 'string' ? kid : null, key };
+      const key = crypto.createPublicKey({ key: jwk, format: 'jwk' });
+      return { kid: typeof jwk['kid'] === 'string' ? jwk['kid'] : null, key };
     } catch (error) {
-      throw new OperatorError(`${file}: keys[${index}] is not a public key: ${(error as Error).message}`);
+      throw new OperatorError(`${file}: keys[${keys.indexOf(jwk)}] is not a public key: ${(error as Error).message}`);
     }
   });
+}
+
+function isForSignatures(jwk: unknown): jwk is crypto.JsonWebKey {
+  if (typeof jwk !== 'object' || jwk === null || !('kty' in jwk)) return false;
+  if ('use' in jwk && jwk.use !== 'sig') return false;
+  return jwk.kty === 'RSA' || jwk.kty === 'EC' || jwk.kty === 'OKP';
 }

@@ -1,9 +1,10 @@
 /** Sessions that other software keeps in Redis: a string, a hash field, or a place in a JSON document. */
 import type { RedisResolverOptions } from '../config/options.ts';
 import type { Logger } from '../observe/log.ts';
-import { RedisReplyError, type RedisStore } from '../stores/redis.ts';
+import { RedisReplyError, type RedisStore, type ValueWithTtl } from '../stores/redis.ts';
 import type { Clock } from '../support/clock.ts';
 import { asIdentifier, parseJsonDigits, readPath } from '../support/json-digits.ts';
+import { readUtf8 } from '../support/utf8.ts';
 import type { ResolvedToken, TokenResolver } from './token-store.ts';
 
 const REPORT_EVERY_MS = 60_000;
@@ -25,28 +26,30 @@ export class RedisSessionResolver implements TokenResolver {
 
   async resolve(token: string): Promise<ResolvedToken | undefined> {
     const key = this.#options.key.replaceAll('{token}', () => token);
-    const value = await this.#read(key);
+    const { value, remainingMs } = await this.#read(key);
     if (value === null) return undefined;
-    const userId = this.#userIdIn(value.toString('utf8'));
-    if (userId === undefined) return undefined;
-    const leftMs = await this.#redis.pttl(key);
-    if (leftMs === -2) return undefined;
-    return { userId, remainingMs: leftMs < 0 ? null : leftMs };
+    const userId = this.#userIdIn(value);
+    return userId === undefined ? undefined : { userId, remainingMs };
   }
 
-  async #read(key: string): Promise<Buffer | null> {
+  async #read(key: string): Promise<ValueWithTtl> {
     const { field } = this.#options;
     try {
-      return await (field === null ? this.#redis.getBuffer(key) : this.#redis.hgetBuffer(key, field));
+      return await (field === null ? this.#redis.getBufferWithTtl(key) : this.#redis.hgetBufferWithTtl(key, field));
     } catch (error) {
       if (!(error instanceof RedisReplyError)) throw error;
       this.#report(error.code);
-      return null;
+      return { value: null, remainingMs: null };
     }
   }
 
-  #userIdIn(text: string): string | undefined {
+  #userIdIn(value: Buffer): string | undefined {
     const { jsonPath } = this.#options;
+    const text = readUtf8(value);
+    if (text === undefined) {
+      this.#report('not UTF-8');
+      return undefined;
+    }
     if (jsonPath === null) return asIdentifier(text);
     try {
       return asIdentifier(readPath(parseJsonDigits(text), jsonPath));

@@ -3,6 +3,7 @@
  * a serialised Java string.
  */
 import type { SaTokenResolverOptions } from '../config/options.ts';
+import { readUtf8 } from '../support/utf8.ts';
 
 export type SaTokenCodec = SaTokenResolverOptions['codec'];
 
@@ -29,7 +30,7 @@ function guess(bytes: Buffer): Exclude<SaTokenCodec, 'auto'> {
 function decodeAs(bytes: Buffer, codec: Exclude<SaTokenCodec, 'auto'>): string | undefined {
   switch (codec) {
     case 'plain':
-      return utf8(bytes);
+      return readUtf8(bytes);
     case 'json':
       return decodeJson(bytes);
     case 'kryo5':
@@ -39,17 +40,8 @@ function decodeAs(bytes: Buffer, codec: Exclude<SaTokenCodec, 'auto'>): string |
   }
 }
 
-function utf8(bytes: Buffer): string | undefined {
-  try {
-    return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes);
-  } catch {
-    // Not UTF-8: some other serialiser wrote it.
-    return undefined;
-  }
-}
-
 function decodeJson(bytes: Buffer): string | undefined {
-  const text = utf8(bytes);
+  const text = readUtf8(bytes);
   if (text === undefined) return undefined;
   // A bare number keeps its digits: it is never made a JavaScript number.
   if (/^-?\d+$/.test(text)) return text;
@@ -69,7 +61,7 @@ function decodeKryo(bytes: Buffer): string | undefined {
   if ((first & 0x80) === 0) return decodeKryoAscii(bytes.subarray(1));
   const length = kryoLength(bytes);
   if (length === undefined || length.characters < 0) return undefined;
-  const text = utf8(bytes.subarray(length.next));
+  const text = readUtf8(bytes.subarray(length.next));
   return text !== undefined && text.length === length.characters ? text : undefined;
 }
 
@@ -102,5 +94,5 @@ function decodeJdk(bytes: Buffer): string | undefined {
     return undefined;
   const length = bytes.readUInt16BE(JDK_STRING.length);
   const text = bytes.subarray(JDK_STRING.length + 2);
-  return text.length === length ? utf8(text) : undefined;
+  return text.length === length ? readUtf8(text) : undefined;
 }

@@ -4,7 +4,7 @@
  */
 import type { SaTokenResolverOptions } from '../config/options.ts';
 import type { Logger } from '../observe/log.ts';
-import { RedisReplyError, type RedisStore } from '../stores/redis.ts';
+import { RedisReplyError, type RedisStore, type ValueWithTtl } from '../stores/redis.ts';
 import type { Clock } from '../support/clock.ts';
 import { decodeLoginId } from './sa-token-codec.ts';
 import type { ResolvedToken, TokenResolver } from './token-store.ts';
@@ -12,6 +12,7 @@ import type { ResolvedToken, TokenResolver } from './token-store.ts';
 /** Values that stand for "not logged in" where the login id would be: -1 to -7 (NotLoginException). */
 const SENTINEL = /^-[1-7]$/;
 const REPORT_EVERY_MS = 60_000;
+const NOTHING: ValueWithTtl = { value: null, remainingMs: null };
 
 export class SaTokenResolver implements TokenResolver {
   readonly name = 'saToken';
@@ -41,26 +42,24 @@ export class SaTokenResolver implements TokenResolver {
     const base = `${keyPrefix}${tokenName}:${loginType}`;
     const key = `${base}:token:${token}`;
     const checksActivity = activeTimeoutSeconds !== null || dynamicActiveTimeout;
-    const value = await this.#read(key);
-    if (value === undefined) return undefined;
-    const loginId = decodeLoginId(value, codec);
+    const found = await this.#read(() => this.#redis.getBufferWithTtl(key), NOTHING);
+    if (found.value === null) return undefined;
+    const loginId = decodeLoginId(found.value, codec);
     if (loginId === undefined) {
       this.#report('the value is not a login id in this codec');
       return undefined;
     }
     if (loginId === '' || SENTINEL.test(loginId)) return undefined;
     if (checksActivity && (await this.#isFrozen(`${base}:last-active:${token}`))) return undefined;
-    const leftMs = await this.#redis.pttl(key);
-    if (leftMs === -2) return undefined;
     // Ids of two login types may be equal without being the same user.
     const userId = loginTypes.length > 1 ? `${loginType}:${loginId}` : loginId;
-    return { userId, remainingMs: leftMs < 0 ? null : leftMs };
+    return { userId, remainingMs: found.remainingMs };
   }
 
   /** Frozen by inactivity: the rule of StpLogic, in whole seconds. */
   async #isFrozen(key: string): Promise<boolean> {
-    const value = await this.#read(key);
-    if (value === undefined) return true;
+    const value = await this.#read(() => this.#redis.getBuffer(key), null);
+    if (value === null) return true;
     const found = /^(\d+)(?:,(-?\d+))?$/.exec(value.toString('latin1'));
     // The library would fail here; a gateway that only routes lets the node decide.
     if (!found) return false;
@@ -71,13 +70,14 @@ export class SaTokenResolver implements TokenResolver {
     return allowed - Math.trunc((this.#clock.now() - Number(found[1])) / 1_000) < 0;
   }
 
-  async #read(key: string): Promise<Buffer | undefined> {
+  /** `otherwise`: for a key of another type, which is reported. */
+  async #read<T>(command: () => Promise<T>, otherwise: T): Promise<T> {
     try {
-      return (await this.#redis.getBuffer(key)) ?? undefined;
+      return await command();
     } catch (error) {
       if (!(error instanceof RedisReplyError)) throw error;
       this.#report(`the key is of another type (${error.code})`);
-      return undefined;
+      return otherwise;
     }
   }
 

@@ -36,10 +36,12 @@ interface Entry {
   readonly expiresAtMs: number;
 }
 
+/** A look-up under way. */
 interface Flight {
-  readonly promise: Promise<string | null>;
-  /** True = the token was remembered or forgotten meanwhile: what this look-up finds is out of date. */
-  overtaken: boolean;
+  readonly key: string;
+  promise: Promise<string | null>;
+  /** Set by a login or a logout (null) meanwhile: what this look-up finds is out of date. */
+  overtakenBy: { readonly userId: string | null } | undefined;
 }
 
 export class TokenService {
@@ -66,7 +68,9 @@ export class TokenService {
     if (entry === undefined) return undefined;
     const now = this.#options.clock.now();
     const freshMs = entry.userId === null ? MISS_FRESH_MS : HIT_FRESH_MS;
-    if (now - entry.loadedAtMs >= freshMs || now >= entry.expiresAtMs) return undefined;
+    const ageMs = now - entry.loadedAtMs;
+    // Below 0 the clock was set back: how old the entry is, nobody knows.
+    if (ageMs < 0 || ageMs >= freshMs || now >= entry.expiresAtMs) return undefined;
     this.#answered.local.inc();
     return entry.userId;
   }
@@ -78,13 +82,11 @@ export class TokenService {
     const key = `${realm}:${token}`;
     const running = this.#flights.get(key);
     if (running) return running.promise;
-    const flight: Flight = {
-      promise: this.#lookUp(realm, token, key, () => flight.overtaken).finally(() => {
-        if (this.#flights.get(key) === flight) this.#flights.delete(key);
-      }),
-      overtaken: false,
-    };
+    const flight: Flight = { key, promise: Promise.resolve(null), overtakenBy: undefined };
     this.#flights.set(key, flight);
+    flight.promise = this.#lookUp(realm, token, flight).finally(() => {
+      if (this.#flights.get(key) === flight) this.#flights.delete(key);
+    });
     return flight.promise;
   }
 
@@ -97,24 +99,24 @@ export class TokenService {
       this.#options.logger.warn('token_too_long', { realm, length: token.length });
       return;
     }
-    this.#overtake(`${realm}:${token}`);
+    this.#overtake(`${realm}:${token}`, userId);
     this.#keep(`${realm}:${token}`, userId, null);
     await this.#save(realm, token, userId, this.#options.tokenTtlMs);
   }
 
   /** Forgets a token here and in every store. */
   async forget(realm: string, token: string): Promise<void> {
-    this.#overtake(`${realm}:${token}`);
+    this.#overtake(`${realm}:${token}`, null);
     this.#entries.delete(`${realm}:${token}`);
     await Promise.all(this.#options.stores.map((store) => store.remove(realm, token)));
   }
 
-  async #lookUp(realm: string, token: string, key: string, overtaken: () => boolean): Promise<string | null> {
+  async #lookUp(realm: string, token: string, flight: Flight): Promise<string | null> {
     let failure: unknown;
     for (const store of this.#options.stores) {
       try {
         const userId = await store.find(realm, token);
-        if (userId !== undefined) return this.#found(key, userId, null, store.name, overtaken());
+        if (userId !== undefined) return this.#found(flight, userId, null, store.name);
       } catch (error) {
         failure ??= error;
         this.#failed(store.name, token, error);
@@ -124,30 +126,32 @@ export class TokenService {
       try {
         const resolved = await resolver.resolve(token, realm);
         if (resolved === undefined) continue;
-        this.#saveResolved(realm, token, resolved.userId, resolved.remainingMs);
-        return this.#found(key, resolved.userId, resolved.remainingMs, resolver.name, overtaken());
+        // After a logout the token must not come back into the stores, nor after a login as somebody else's.
+        if (!flight.overtakenBy) this.#saveResolved(realm, token, resolved.userId, resolved.remainingMs);
+        return this.#found(flight, resolved.userId, resolved.remainingMs, resolver.name);
       } catch (error) {
         failure ??= error;
         this.#failed(resolver.name, token, error);
       }
     }
-    if (overtaken()) return this.#current(key);
-    if (failure !== undefined) return this.#stale(key, failure);
+    if (flight.overtakenBy) return this.#latest(flight.key, flight.overtakenBy.userId);
+    if (failure !== undefined) return this.#stale(flight.key, failure);
     this.#answered.nobody.inc();
-    this.#keep(key, null, null);
+    this.#keep(flight.key, null, null);
     return null;
   }
 
-  #found(key: string, userId: string, remainingMs: number | null, by: string, overtaken: boolean): string | null {
+  #found({ key, overtakenBy }: Flight, userId: string, remainingMs: number | null, by: string): string | null {
     this.#lookups(by).inc();
-    if (overtaken) return this.#current(key);
+    if (overtakenBy) return this.#latest(key, overtakenBy.userId);
     this.#keep(key, userId, remainingMs);
     return userId;
   }
 
-  /** What a login or a logout that happened during a look-up has left. */
-  #current(key: string): string | null {
-    return this.#entries.get(key)?.userId ?? null;
+  /** What the last login, logout or look-up has left, or else what overtook: the cache may have dropped it by now. */
+  #latest(key: string, overtakenBy: string | null): string | null {
+    const entry = this.#entries.get(key);
+    return entry === undefined ? overtakenBy : entry.userId;
   }
 
   #stale(key: string, failure: unknown): string {
@@ -171,10 +175,11 @@ export class TokenService {
     this.#entries.set(key, { userId, loadedAtMs: now, expiresAtMs });
   }
 
-  #overtake(key: string): void {
+  /** Callers from now on start a look-up of their own. */
+  #overtake(key: string, userId: string | null): void {
     const flight = this.#flights.get(key);
     if (!flight) return;
-    flight.overtaken = true;
+    flight.overtakenBy = { userId };
     this.#flights.delete(key);
   }
 

@@ -3,10 +3,20 @@ import assert from 'node:assert/strict';
 import type * as net from 'node:net';
 import { after, before, describe, it } from 'node:test';
 import { Forwarding } from '../support/forwarding.ts';
-import { chunked, ok, type RawConnection, valueOf } from '../support/raw-http.ts';
+import { chunked, fieldOf, ok, type RawConnection } from '../support/raw-http.ts';
 import { Seeded } from '../support/seeded.ts';
 
-const PHASES = ['connect', 'first byte', 'head', 'part of the body', 'body', 'part of a head', 'head only', 'part of the answer', 'none'] as const;
+const PHASES = [
+  'connect',
+  'first byte',
+  'head',
+  'part of the body',
+  'body',
+  'part of a head',
+  'head only',
+  'part of the answer',
+  'none',
+] as const;
 type Phase = (typeof PHASES)[number];
 const ROUNDS = 500;
 const BODY = 'x'.repeat(40_000);
@@ -18,7 +28,10 @@ describe('a POST', () => {
   let phase: Phase = 'none';
   let byReset = false;
 
-  const leave = (connection: RawConnection) => (byReset ? connection.reset() : connection.socket.destroy());
+  const leave = (connection: RawConnection): void => {
+    if (byReset) connection.reset();
+    else connection.socket.destroy();
+  };
 
   async function play(connection: RawConnection): Promise<void> {
     for (;;) {
@@ -29,7 +42,7 @@ describe('a POST', () => {
         return leave(connection);
       }
       const head = await connection.readHead();
-      const id = valueOf(head.fields, 'x-id');
+      const id = fieldOf(head.fields, 'x-id');
       if (id !== undefined) journal.push(id);
       // Anything but the request under test, which fills the pool, is answered.
       const now = id === undefined ? 'none' : phase;
@@ -81,7 +94,9 @@ describe('a POST', () => {
       const id = `id-${round}`;
       const method = random.pick(['POST', 'PATCH', 'PUT']);
       const body = BODY.slice(0, 1 + random.below(3) * 19_999);
-      const framed = random.oneIn(2) ? `Content-Length: ${body.length}\r\n\r\n${body}` : `Transfer-Encoding: chunked\r\n\r\n${chunked(body)}`;
+      const framed = random.oneIn(2)
+        ? `Content-Length: ${body.length}\r\n\r\n${body}`
+        : `Transfer-Encoding: chunked\r\n\r\n${chunked(body)}`;
       const request = `${method} /app/x HTTP/1.1\r\nHost: h\r\nX-Id: ${id}\r\n${framed}`;
       const cut = random.oneIn(2) ? request.length : random.below(request.length);
       client.write(request.slice(0, cut));

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { createHash, type Hash } from 'node:crypto';
 import { after, before, describe, it } from 'node:test';
 import { Forwarding } from '../support/forwarding.ts';
-import { answering, Closed, ok, type RawConnection, valueOf } from '../support/raw-http.ts';
+import { answering, Closed, fieldOf, ok, type RawConnection } from '../support/raw-http.ts';
 import { waitUntil } from '../support/wait-until.ts';
 
 const GET = 'GET /app/x HTTP/1.1\r\nHost: h\r\n\r\n';
@@ -42,7 +42,7 @@ describe('a stream', () => {
       const client = await forwarding.client();
       client.write(GET);
       const head = await client.readHead();
-      assert.equal(valueOf(head.fields, 'content-type'), 'text/event-stream');
+      assert.equal(fieldOf(head.fields, 'content-type'), 'text/event-stream');
       for (let index = 0; index < 50; index += 1) {
         await client.takeUntil(`data: event ${index}\n\n`);
         next();
@@ -185,7 +185,10 @@ describe('a stream', () => {
     const phases: Record<string, readonly [request: string, answer: string]> = {
       'in the middle of its body': [`${head}12345`, ''],
       'before its body': [head, ''],
-      'in the middle of its chunks': ['POST /app/x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n', ''],
+      'in the middle of its chunks': [
+        'POST /app/x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n',
+        '',
+      ],
       'before the answer': [GET, ''],
       'before the answer to its body': [`${head}1234567890`, ''],
       'after 1xx': [GET, 'HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n'],
@@ -214,7 +217,10 @@ describe('a stream', () => {
           client.write(request);
           const node = await forwarding.node.connection();
           const line = request.slice(0, request.indexOf('\r\n'));
-          await node.until('the request', () => Buffer.concat(node.chunks).toString().split(line).length > (kept && line.startsWith('GET') ? 2 : 1));
+          await node.until(
+            'the request',
+            () => Buffer.concat(node.chunks).toString().split(line).length > (kept && line.startsWith('GET') ? 2 : 1),
+          );
           if (answer !== '') await client.until('the answer', () => client.receivedBytes > before);
           client[how]();
           await node.done().catch((error: unknown) => {
@@ -228,7 +234,7 @@ describe('a stream', () => {
     await forwarding.serves();
   });
 
-  it('of one client that leaves does not touch another\'s', async () => {
+  it("of one client that leaves does not touch another's", async () => {
     let go: () => void = () => undefined;
     const gate = new Promise<void>((resolve) => {
       go = resolve;

@@ -1,6 +1,9 @@
-/** Upgraded connections: bytes, ends and errors are carried both ways, to the user's node only, and nothing is left behind. */
+/**
+ * Upgraded connections: bytes, ends and errors are carried both ways, to the user's node only, and nothing is left
+ * behind. `TUNNEL_CYCLES` and `TUNNEL_ABORTS` open and abort more of them.
+ */
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
+import { type EventEmitter, once } from 'node:events';
 import { after, before, describe, it } from 'node:test';
 import { type RawData, WebSocket, WebSocketServer } from 'ws';
 import { BackendNode } from '../support/backend-node.ts';
@@ -10,17 +13,23 @@ import {
   answering,
   Closed,
   connectRaw,
+  DEADLINE_MS,
+  fieldOf,
+  fieldsOf,
   type Message,
   ok,
   type RawConnection,
-  valueOf,
-  valuesOf,
 } from '../support/raw-http.ts';
 import { waitUntil } from '../support/wait-until.ts';
 
 const UPGRADE =
   'GET /app/socket HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: echo\r\nX-Other: kept\r\nSec-WebSocket-Protocol: a, b\r\n\r\n';
 const SWITCHED = 'HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n';
+
+/** The arguments of the next event, which must come in time. */
+function soon(emitter: EventEmitter, event: string): ReturnType<typeof once> {
+  return once(emitter, event, { signal: AbortSignal.timeout(DEADLINE_MS) });
+}
 
 describe('a tunnel', () => {
   const forwarding = new Forwarding();
@@ -38,8 +47,8 @@ describe('a tunnel', () => {
     client.write(UPGRADE);
     const answer = await client.readAnswer();
     assert.equal(answer.status, 101);
-    assert.equal(valueOf(answer.fields, 'upgrade'), 'echo');
-    assert.match(valueOf(answer.fields, 'connection') ?? '', /^upgrade$/i);
+    assert.equal(fieldOf(answer.fields, 'upgrade'), 'echo');
+    assert.match(fieldOf(answer.fields, 'connection') ?? '', /^upgrade$/i);
     assert.ok(request);
     return { client, node: await forwarding.node.connection(), request };
   }
@@ -52,10 +61,10 @@ describe('a tunnel', () => {
   it('is asked for with the fields the client sent, and carries bytes both ways', async () => {
     const { client, node, request } = await open();
     assert.equal(request.startLine, 'GET /app/socket HTTP/1.1');
-    assert.deepEqual(valuesOf(request.fields, 'upgrade'), ['echo']);
-    assert.match(valueOf(request.fields, 'connection') ?? '', /upgrade/i);
-    assert.equal(valueOf(request.fields, 'x-other'), 'kept');
-    assert.equal(valueOf(request.fields, 'sec-websocket-protocol'), 'a, b');
+    assert.deepEqual(fieldsOf(request.fields, 'upgrade'), ['echo']);
+    assert.match(fieldOf(request.fields, 'connection') ?? '', /upgrade/i);
+    assert.equal(fieldOf(request.fields, 'x-other'), 'kept');
+    assert.equal(fieldOf(request.fields, 'sec-websocket-protocol'), 'a, b');
     client.write('\0\xff to the node');
     assert.equal((await node.take(13)).toString('latin1'), '\0\xff to the node'.slice(0, 13));
     node.write('\r\n\r\nHTTP/1.1 200 OK\r\n\r\n');
@@ -162,10 +171,10 @@ describe('a tunnel', () => {
       const { client, answer: refusal } = await forwarding.exchange(`${UPGRADE}early words`, answering(answer));
       assert.ok(answer.includes(` ${refusal.status} `));
       assert.equal(refusal.body.toString(), body);
-      assert.equal(valueOf(refusal.fields, 'x-why'), 'here');
+      assert.equal(fieldOf(refusal.fields, 'x-why'), 'here');
       assert.equal(await client.done(), 'end');
       client.socket.end();
-      await once(client.socket, 'close');
+      await soon(client.socket, 'close');
       await isGone();
     }
   });
@@ -272,12 +281,12 @@ describe('a WebSocket', () => {
 
   async function opened(token?: string): Promise<WebSocket> {
     const webSocket = connect(token);
-    await once(webSocket, 'open');
+    await soon(webSocket, 'open');
     return webSocket;
   }
 
   async function echoed(webSocket: WebSocket, data: string | Buffer): Promise<Buffer> {
-    const answer = once(webSocket, 'message');
+    const answer = soon(webSocket, 'message');
     webSocket.send(data);
     return (await answer)[0] as Buffer;
   }
@@ -289,14 +298,14 @@ describe('a WebSocket', () => {
 
   it('carries text, binary, large, fragmented and empty messages, pings and subprotocols', async () => {
     const webSocket = connect(undefined, ['chat', 'superchat']);
-    const [[response]] = await Promise.all([once(webSocket, 'upgrade'), once(webSocket, 'open')]);
+    const [[response]] = await Promise.all([soon(webSocket, 'upgrade'), soon(webSocket, 'open')]);
     assert.ok(response.headers['x-gateway-node']);
     assert.equal(webSocket.protocol, 'superchat');
     assert.equal((await echoed(webSocket, 'tëxt')).toString(), 'tëxt');
     assert.equal((await echoed(webSocket, '')).length, 0);
     const large = Buffer.alloc(3_000_000, 'abc\0');
     assert.ok((await echoed(webSocket, large)).equals(large));
-    const whole = once(webSocket, 'message');
+    const whole = soon(webSocket, 'message');
     for (const [part, fin] of [
       ['one ', false],
       ['two ', false],
@@ -304,11 +313,11 @@ describe('a WebSocket', () => {
     ] as const)
       webSocket.send(part, { fin });
     assert.equal(String((await whole)[0]), 'one two three');
-    const pong = once(webSocket, 'pong');
+    const pong = soon(webSocket, 'pong');
     webSocket.ping('p');
     assert.equal(String((await pong)[0]), 'p');
     webSocket.close(4001, 'bye');
-    const [code, reason] = await once(webSocket, 'close');
+    const [code, reason] = await soon(webSocket, 'close');
     assert.deepEqual([code, String(reason)], [4001, 'bye']);
   });
 
@@ -328,8 +337,8 @@ describe('a WebSocket', () => {
     const home = await homeOf(token);
     const other = nodes.find((node) => node !== home) as SocketNode;
     const webSockets = [await opened(token), await opened(token)];
-    const atNode = home.sockets.slice(-2).map((socket) => once(socket, 'close'));
-    const closed = webSockets.map((webSocket) => once(webSocket, 'close'));
+    const atNode = home.sockets.slice(-2).map((socket) => soon(socket, 'close'));
+    const closed = webSockets.map((webSocket) => soon(webSocket, 'close'));
     await gateway.gateway.parts.bindings.move('demo', 'u-mover', other.id);
     for (const close of closed) assert.equal((await close)[0], 1012);
     await Promise.all(atNode);
@@ -343,7 +352,7 @@ describe('a WebSocket', () => {
   it('is closed with 1012 when the binding is removed', async () => {
     const token = await gateway.tokenOf('leaver');
     const webSocket = await opened(token);
-    const closed = once(webSocket, 'close');
+    const closed = soon(webSocket, 'close');
     await gateway.gateway.parts.bindings.remove('demo', 'u-leaver');
     assert.equal((await closed)[0], 1012);
   });
@@ -354,12 +363,12 @@ describe('a WebSocket', () => {
     const other = nodes.find((node) => node !== home) as SocketNode;
     const [hold] = home.server.listeners('upgrade') as ((...args: unknown[]) => void)[];
     home.server.removeAllListeners('upgrade');
-    const asked = once(home.server, 'upgrade');
+    const asked = soon(home.server, 'upgrade');
     const webSocket = connect(token);
     const args = await asked;
     await gateway.gateway.parts.bindings.move('demo', 'u-racer', other.id);
     home.server.on('upgrade', hold as never);
-    const closed = once(webSocket, 'close');
+    const closed = soon(webSocket, 'close');
     hold?.(...args);
     assert.equal((await closed)[0], 1012);
   });
@@ -391,7 +400,7 @@ describe('a WebSocket', () => {
     const token = await gateway.tokenOf('frozen');
     await gateway.gateway.parts.bindings.setFrozen('demo', 'u-frozen', true);
     const webSocket = connect(token);
-    const [, response] = await once(webSocket, 'unexpected-response');
+    const [, response] = await soon(webSocket, 'unexpected-response');
     assert.equal(response.statusCode, 503);
     response.resume();
   });

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { Forwarding } from '../support/forwarding.ts';
-import { answering, chunked, type Message, ok, type RawConnection, valueOf, valuesOf } from '../support/raw-http.ts';
+import { answering, chunked, fieldOf, fieldsOf, type Message, ok, type RawConnection } from '../support/raw-http.ts';
 
 const GET = 'GET /app/x HTTP/1.1\r\nHost: h\r\n\r\n';
 
@@ -48,10 +48,10 @@ describe('an answer without a body', () => {
         answering(`HTTP/1.1 ${head}\r\n\r\n`),
       );
       assert.ok(head.startsWith(String(answer.status)), answer.startLine);
-      for (const [name, value] of Object.entries(kept)) assert.deepEqual(valuesOf(answer.fields, name), [value], name);
-      if (answer.status === 204) assert.equal(valueOf(answer.fields, 'transfer-encoding'), undefined);
+      for (const [name, value] of Object.entries(kept)) assert.deepEqual(fieldsOf(answer.fields, name), [value], name);
+      if (answer.status === 204) assert.equal(fieldOf(answer.fields, 'transfer-encoding'), undefined);
       if (method === 'HEAD' && !('content-length' in kept))
-        assert.equal(valueOf(answer.fields, 'content-length'), undefined, 'no length is made up');
+        assert.equal(fieldOf(answer.fields, 'content-length'), undefined, 'no length is made up');
       await isInOrder(forwarding, client);
     });
   }
@@ -164,7 +164,7 @@ describe('an answer before the answer', () => {
   it("to Expect is the node's: the body is sent when the node has said so, and not before", async () => {
     forwarding.node.restart(async (connection) => {
       const head = await connection.readHead();
-      assert.equal(valueOf(head.fields, 'expect'), '100-continue');
+      assert.equal(fieldOf(head.fields, 'expect'), '100-continue');
       assert.equal(connection.unread, '', 'no body yet');
       connection.write('HTTP/1.1 100 Continue\r\n\r\n');
       const { body } = await connection.readBody(head);
@@ -205,14 +205,14 @@ describe('an answer before the answer', () => {
     );
     assert.equal(answer.body.toString(), 'hello');
     // Without "continue" a server cannot know whether the body will come, so it may end the connection.
-    assert.equal(valueOf(answer.fields, 'connection'), 'close');
+    assert.equal(fieldOf(answer.fields, 'connection'), 'close');
     assert.equal(await client.done(), 'end');
   });
 
   it('to an Expect that nobody knows is left to the node', async () => {
     const { answer } = await forwarding.exchange(
       `${upload('something-else')}hello`,
-      answering((request, connection) => connection.write(ok(valueOf(request.fields, 'expect') ?? ''))),
+      answering((request, connection) => connection.write(ok(fieldOf(request.fields, 'expect') ?? ''))),
     );
     assert.equal(answer.body.toString(), 'something-else');
   });
@@ -232,7 +232,7 @@ describe('trailers', () => {
       ),
     );
     assert.equal(answer.body.toString(), 'hello');
-    assert.equal(valueOf(answer.fields, 'trailer'), 'X-Sum, grpc-status');
+    assert.equal(fieldOf(answer.fields, 'trailer'), 'X-Sum, grpc-status');
     assert.deepEqual(answer.trailers, [
       ['X-Sum', 'abc'],
       ['grpc-status', '0'],
@@ -364,7 +364,7 @@ describe('an HTTP/1.0 client', () => {
     for (const node of [`HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n${chunked('hel', 'lo')}`, ok('hello')]) {
       const { client, answer } = await forwarding.exchange('GET /app/x HTTP/1.0\r\nHost: h\r\n\r\n', answering(node));
       assert.equal(answer.chunks, null);
-      assert.equal(valueOf(answer.fields, 'transfer-encoding'), undefined);
+      assert.equal(fieldOf(answer.fields, 'transfer-encoding'), undefined);
       assert.equal(answer.body.toString(), 'hello');
       assert.equal(await client.done(), 'end');
     }
@@ -373,7 +373,7 @@ describe('an HTTP/1.0 client', () => {
   it('keeps its connection when it asks for that and the length is known', async () => {
     const request = 'GET /app/x HTTP/1.0\r\nHost: h\r\nConnection: keep-alive\r\n\r\n';
     const { client, answer } = await forwarding.exchange(request, answering(ok('one')));
-    assert.match(valueOf(answer.fields, 'connection') ?? '', /keep-alive/i);
+    assert.match(fieldOf(answer.fields, 'connection') ?? '', /keep-alive/i);
     client.write(request);
     assert.equal((await client.readAnswer()).body.toString(), 'one');
   });
@@ -383,7 +383,7 @@ describe('an HTTP/1.0 client', () => {
     const { answer } = await forwarding.exchange(
       'POST /app/x HTTP/1.0\r\nContent-Length: 5\r\n\r\nhello',
       answering((request, connection) => {
-        seen = valuesOf(request.fields, 'host');
+        seen = fieldsOf(request.fields, 'host');
         connection.write(ok(request.body.toString()));
       }),
     );

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { Forwarding } from '../support/forwarding.ts';
-import { answering, Closed, ok, type RawConnection, valueOf } from '../support/raw-http.ts';
+import { answering, Closed, fieldOf, ok, type RawConnection } from '../support/raw-http.ts';
 
 const get = (version = '1.1', path = '/app/x') => `GET ${path} HTTP/${version}\r\nHost: h\r\n\r\n`;
 
@@ -91,7 +91,7 @@ describe('an answer that stops too early', () => {
           });
           assert.equal(answer.status, 502, `${JSON.stringify(part)} ${how}`);
           assert.match(errorOf(answer.body), /^node_(broke_off|bad_response)$/);
-          assert.equal(valueOf(answer.fields, 'x-gateway-node'), 'n1');
+          assert.equal(fieldOf(answer.fields, 'x-gateway-node'), 'n1');
           assert.ok(!answer.body.includes(String(forwarding.node.port)), 'the address stays private');
         }
       }
@@ -163,6 +163,24 @@ describe('an answer that is not HTTP', () => {
       }
     });
   }
+
+  it('only in its reason phrase is passed on without it, be it 1xx, final or an upgrade', async () => {
+    for (const [answer, status] of [
+      ['HTTP/1.1 200 O\x01K\r\nContent-Length: 2\r\n\r\nok', 200],
+      ['HTTP/1.1 103 Early\x7fHints\r\n\r\nHTTP/1.1 500 \x1b[31m\r\nContent-Length: 2\r\n\r\nok', 500],
+      ['HTTP/1.1 101 Switch\x02\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n', 101],
+    ] as const) {
+      const upgrade = status === 101 ? 'Connection: Upgrade\r\nUpgrade: x\r\n' : '';
+      const { client, answer: seen } = await forwarding.exchange(
+        `GET /app/x HTTP/1.1\r\nHost: h\r\n${upgrade}\r\n`,
+        answering(answer),
+      );
+      assert.equal(seen.status, status);
+      assert.ok(!/[\x01\x02\x1b\x7f]/.test(Buffer.concat(client.chunks).toString('latin1')));
+      client.socket.destroy();
+    }
+    await forwarding.serves();
+  });
 
   it("breaks the client's answer when the nonsense is in the chunks", async () => {
     for (const chunk of [

@@ -6,11 +6,11 @@ import {
   answering,
   chunked,
   type Fields,
+  fieldOf,
+  fieldsOf,
   type Message,
   ok,
   type RawAnswer,
-  valueOf,
-  valuesOf,
 } from '../support/raw-http.ts';
 
 /** What the node sees of a request with these field lines. */
@@ -34,7 +34,7 @@ async function seenByClient(forwarding: Forwarding, lines: readonly string[]): P
 }
 
 function assertAbsent(fields: Fields, ...names: string[]): void {
-  for (const name of names) assert.deepEqual(valuesOf(fields, name), [], name);
+  for (const name of names) assert.deepEqual(fieldsOf(fields, name), [], name);
 }
 
 describe('the fields of a request', () => {
@@ -71,8 +71,8 @@ describe('the fields of a request', () => {
 
   it('lose blanks around their value and nothing else', async () => {
     const { fields } = await seenByNode(forwarding, ['X-A: \t  a b \t', 'X-B:c']);
-    assert.equal(valueOf(fields, 'x-a'), 'a b');
-    assert.equal(valueOf(fields, 'x-b'), 'c');
+    assert.equal(fieldOf(fields, 'x-a'), 'a b');
+    assert.equal(fieldOf(fields, 'x-b'), 'c');
   });
 
   it('that concern one hop only stay on that hop', async () => {
@@ -86,7 +86,7 @@ describe('the fields of a request', () => {
       'X-Stays: here',
     ]);
     assertAbsent(fields, 'keep-alive', 'proxy-connection', 'proxy-authorization', 'te', 'upgrade');
-    assert.equal(valueOf(fields, 'x-stays'), 'here');
+    assert.equal(fieldOf(fields, 'x-stays'), 'here');
   });
 
   it('that Connection names go no further, in any spelling and on any line', async () => {
@@ -99,7 +99,7 @@ describe('the fields of a request', () => {
     ]) {
       const { fields } = await seenByNode(forwarding, lines);
       assertAbsent(fields, 'x-secret', 'x-other');
-      for (const value of valuesOf(fields, 'connection')) assert.ok(!/secret|other/i.test(value), value);
+      for (const value of fieldsOf(fields, 'connection')) assert.ok(!/secret|other/i.test(value), value);
     }
   });
 
@@ -114,16 +114,16 @@ describe('the fields of a request', () => {
       }),
     );
     assert.equal(seen?.body.toString(), 'hello');
-    assert.equal(valueOf(seen?.fields ?? [], 'host'), 'h');
-    assert.equal(valueOf(seen?.fields ?? [], 'x-forwarded-for'), '127.0.0.1');
-    assert.ok(valueOf(seen?.fields ?? [], 'x-request-id'));
+    assert.equal(fieldOf(seen?.fields ?? [], 'host'), 'h');
+    assert.equal(fieldOf(seen?.fields ?? [], 'x-forwarded-for'), '127.0.0.1');
+    assert.ok(fieldOf(seen?.fields ?? [], 'x-request-id'));
   });
 
   it('announce trailers to the node when the client takes them', async () => {
     for (const te of ['trailers', 'Trailers', 'deflate;q=0.5, trailers', 'trailers;q=1']) {
       const { fields } = await seenByNode(forwarding, [`TE: ${te}`, 'Connection: TE']);
-      assert.deepEqual(valuesOf(fields, 'te'), ['trailers'], te);
-      assert.match(valueOf(fields, 'connection') ?? '', /\bTE\b/);
+      assert.deepEqual(fieldsOf(fields, 'te'), ['trailers'], te);
+      assert.match(fieldOf(fields, 'connection') ?? '', /\bTE\b/);
     }
   });
 
@@ -140,29 +140,29 @@ describe('the fields of a request', () => {
       'x-gateway-epoch: 7',
       'X-Gateway-Anything: evil',
     ]);
-    assert.deepEqual(valuesOf(fields, 'x-forwarded-for'), ['127.0.0.1']);
-    assert.deepEqual(valuesOf(fields, 'x-forwarded-proto'), ['http']);
-    assert.deepEqual(valuesOf(fields, 'x-forwarded-host'), ['h.example:8080']);
-    assert.deepEqual(valuesOf(fields, 'host'), ['h.example:8080']);
+    assert.deepEqual(fieldsOf(fields, 'x-forwarded-for'), ['127.0.0.1']);
+    assert.deepEqual(fieldsOf(fields, 'x-forwarded-proto'), ['http']);
+    assert.deepEqual(fieldsOf(fields, 'x-forwarded-host'), ['h.example:8080']);
+    assert.deepEqual(fieldsOf(fields, 'host'), ['h.example:8080']);
     for (const [name, value] of fields) assert.ok(!/evil|6\.6|7\.7/.test(value), `${name}: ${value}`);
     assertAbsent(fields, 'x-gateway-epoch', 'x-gateway-node', 'via');
   });
 
   it('keep a sound request id and get a new one for any other', async () => {
     assert.deepEqual(
-      valuesOf((await seenByNode(forwarding, ['X-Request-Id: abc.1:2/3+4=5-6_7'])).fields, 'x-request-id'),
+      fieldsOf((await seenByNode(forwarding, ['X-Request-Id: abc.1:2/3+4=5-6_7'])).fields, 'x-request-id'),
       ['abc.1:2/3+4=5-6_7'],
     );
     for (const id of ['a b', '"x"', 'x'.repeat(129), '\xe9', '<script>']) {
-      const [made, ...more] = valuesOf((await seenByNode(forwarding, [`X-Request-Id: ${id}`])).fields, 'x-request-id');
+      const [made, ...more] = fieldsOf((await seenByNode(forwarding, [`X-Request-Id: ${id}`])).fields, 'x-request-id');
       assert.ok(made && made !== id && /^[A-Za-z0-9._:/+=-]{1,128}$/.test(made), made);
       assert.equal(more.length, 0);
     }
   });
 
   it('name a body of no length only where a body is usual', async () => {
-    assert.equal(valueOf((await seenByNode(forwarding, [], 'POST')).fields, 'content-length'), '0');
-    assert.deepEqual(valuesOf((await seenByNode(forwarding, ['Content-Length: 0'], 'POST')).fields, 'content-length'), [
+    assert.equal(fieldOf((await seenByNode(forwarding, [], 'POST')).fields, 'content-length'), '0');
+    assert.deepEqual(fieldsOf((await seenByNode(forwarding, ['Content-Length: 0'], 'POST')).fields, 'content-length'), [
       '0',
     ]);
     for (const method of ['GET', 'HEAD', 'DELETE', 'OPTIONS'])
@@ -199,11 +199,11 @@ describe('the fields of a request from a trusted proxy', () => {
       'Forwarded: for=192.0.2.1',
       'Via: 1.1 first',
     ]);
-    assert.deepEqual(valuesOf(fields, 'x-forwarded-for'), ['192.0.2.1, 198.51.100.2, 127.0.0.1']);
-    assert.deepEqual(valuesOf(fields, 'x-forwarded-proto'), ['https']);
-    assert.deepEqual(valuesOf(fields, 'x-forwarded-host'), ['public.example']);
-    assert.deepEqual(valuesOf(fields, 'forwarded'), ['for=192.0.2.1']);
-    assert.deepEqual(valuesOf(fields, 'via'), ['1.1 first', '1.1 edge']);
+    assert.deepEqual(fieldsOf(fields, 'x-forwarded-for'), ['192.0.2.1, 198.51.100.2, 127.0.0.1']);
+    assert.deepEqual(fieldsOf(fields, 'x-forwarded-proto'), ['https']);
+    assert.deepEqual(fieldsOf(fields, 'x-forwarded-host'), ['public.example']);
+    assert.deepEqual(fieldsOf(fields, 'forwarded'), ['for=192.0.2.1']);
+    assert.deepEqual(fieldsOf(fields, 'via'), ['1.1 first', '1.1 edge']);
   });
 
   it('still lose what claims to be of the gateway', async () => {
@@ -219,8 +219,8 @@ describe('the Host of a request', () => {
 
   it("is the node's own where the service says so, and the client's is told apart", async () => {
     const { fields } = await seenByNode(forwarding, []);
-    assert.deepEqual(valuesOf(fields, 'host'), [`127.0.0.1:${forwarding.node.port}`]);
-    assert.deepEqual(valuesOf(fields, 'x-forwarded-host'), ['h.example:8080']);
+    assert.deepEqual(fieldsOf(fields, 'host'), [`127.0.0.1:${forwarding.node.port}`]);
+    assert.deepEqual(fieldsOf(fields, 'x-forwarded-host'), ['h.example:8080']);
   });
 });
 
@@ -267,8 +267,8 @@ describe('the fields of an answer', () => {
       'X-Also: 2',
     ]);
     assertAbsent(fields, 'x-secret', 'x-also', 'proxy-connection', 'upgrade', 'proxy-authenticate');
-    assert.ok(!valuesOf(fields, 'keep-alive').includes('timeout=77'));
-    for (const value of valuesOf(fields, 'connection')) assert.ok(!/secret|also|close/i.test(value), value);
+    assert.ok(!fieldsOf(fields, 'keep-alive').includes('timeout=77'));
+    for (const value of fieldsOf(fields, 'connection')) assert.ok(!/secret|also|close/i.test(value), value);
   });
 
   it('keep the length though Connection names it', async () => {
@@ -286,10 +286,10 @@ describe('the fields of an answer', () => {
       'x-gateway-version: v9',
       'X-Request-Id: mine',
     ]);
-    assert.deepEqual(valuesOf(fields, 'x-gateway-node'), ['n1']);
+    assert.deepEqual(fieldsOf(fields, 'x-gateway-node'), ['n1']);
     assertAbsent(fields, 'x-gateway-version', 'via');
-    assert.equal(valuesOf(fields, 'x-request-id').length, 1);
-    assert.notEqual(valueOf(fields, 'x-request-id'), 'mine');
+    assert.equal(fieldsOf(fields, 'x-request-id').length, 1);
+    assert.notEqual(fieldOf(fields, 'x-request-id'), 'mine');
   });
 
   it('and its reason phrase and status pass, unusual ones too', async () => {

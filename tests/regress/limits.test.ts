@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import * as net from 'node:net';
 import { after, before, describe, it } from 'node:test';
 import { Forwarding } from '../support/forwarding.ts';
-import { answering, Closed, chunked, ok, type RawConnection, valueOf } from '../support/raw-http.ts';
+import { answering, Closed, chunked, fieldOf, ok, type RawConnection } from '../support/raw-http.ts';
 
 const GET = 'GET /app/x HTTP/1.1\r\nHost: h\r\n\r\n';
 const post = (framing: string, body = '') => `POST /app/x HTTP/1.1\r\nHost: h\r\n${framing}\r\n\r\n${body}`;
@@ -102,7 +102,7 @@ describe('limits.header', () => {
         fields.slice(0, 20),
       );
       assert.equal(errorOf(answer.body), 'header_too_large');
-      assert.equal(valueOf(answer.fields, 'connection'), 'close');
+      assert.equal(fieldOf(answer.fields, 'connection'), 'close');
     }
   });
 
@@ -143,7 +143,7 @@ describe('limits.header', () => {
 
   it('does not hold for answers, which are refused with 502 only when they are huge', async () => {
     const large = await forwarding.exchange(GET, answering(ok('ok', `X-Large: ${'y'.repeat(100_000)}\r\n`)));
-    assert.equal(valueOf(large.answer.fields, 'x-large')?.length, 100_000);
+    assert.equal(fieldOf(large.answer.fields, 'x-large')?.length, 100_000);
     const many = await forwarding.exchange(GET, answering(ok('ok', 'X-Many: y\r\n'.repeat(5_000))));
     assert.equal(many.answer.fields.filter(([name]) => name === 'X-Many').length, 5_000);
     for (const fields of [`X: ${'y'.repeat(400_000)}\r\n`, 'X-Many: y\r\n'.repeat(40_000)]) {
@@ -168,7 +168,7 @@ describe('a head of very many fields', () => {
         `POST /app/x HTTP/1.1\r\nHost: h\r\n${fields}Content-Length: 5\r\nX-Last: 1\r\n\r\nhello`,
         answering((request, connection) => {
           seen = request.fields.filter(([name]) => /^X-\d+$/.test(name)).length;
-          connection.write(ok(`${request.body.toString()} ${valueOf(request.fields, 'x-last')}`));
+          connection.write(ok(`${request.body.toString()} ${fieldOf(request.fields, 'x-last')}`));
         }),
       );
       assert.equal(answer.body.toString(), 'hello 1', String(count));
@@ -412,7 +412,7 @@ describe('limits.connectionsPerNode', () => {
       const refusal = await third.readAnswer();
       assert.equal(refusal.status, 503);
       assert.equal(errorOf(refusal.body), 'overloaded');
-      assert.ok(valueOf(refusal.fields, 'retry-after'));
+      assert.ok(fieldOf(refusal.fields, 'retry-after'));
       if (round === 0) for (const connection of waiting) connection.write(ok());
       if (round === 1) for (const client of clients) client.reset();
       if (round === 2) for (const connection of waiting) connection.reset();

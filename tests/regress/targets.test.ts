@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { Forwarding } from '../support/forwarding.ts';
-import { answering, ok, valueOf, valuesOf } from '../support/raw-http.ts';
+import { answering, fieldOf, fieldsOf, ok } from '../support/raw-http.ts';
 
 const get = (target: string, host = 'h') => `GET ${target} HTTP/1.1\r\nHost: ${host}\r\n\r\n`;
 
@@ -12,7 +12,7 @@ describe('a request target', () => {
   after(() => forwarding.stop());
 
   const echo = answering((request, connection) =>
-    connection.write(ok(`${request.startLine}|${valuesOf(request.fields, 'host').join()}`)),
+    connection.write(ok(`${request.startLine}|${fieldsOf(request.fields, 'host').join()}`)),
   );
 
   it('with a dot segment is refused, however the dots and slashes are written', async () => {
@@ -152,7 +152,7 @@ describe('a request target', () => {
     ]) {
       const refusal = await forwarding.refuses(get(target), 431, target.slice(0, 20));
       assert.equal(JSON.parse(refusal.body.toString()).error, 'header_too_large');
-      assert.equal(valueOf(refusal.fields, 'connection'), 'close');
+      assert.equal(fieldOf(refusal.fields, 'connection'), 'close');
     }
   });
 });

@@ -4,12 +4,12 @@ import { type GatewayFixture, openStores, type StoreSetup, startGateway } from '
 import {
   answering,
   connectRaw,
+  fieldOf,
   ok,
   type RawAnswer,
   type RawConnection,
   RawNode,
   type Script,
-  valueOf,
 } from './raw-http.ts';
 
 export interface ForwardingSetup {
@@ -90,7 +90,7 @@ export class Forwarding {
   /** The same, where the framing is sound: the connection may live on, and must be in order if it does. */
   async declines(bytes: string, status: number, what = ''): Promise<RawAnswer> {
     const { client, answer } = await this.#refusal(bytes, status, what);
-    if (valueOf(answer.fields, 'connection') === 'close') await client.done();
+    if (fieldOf(answer.fields, 'connection') === 'close') await client.done();
     else {
       client.write('GET /elsewhere HTTP/1.1\r\nHost: h\r\n\r\n');
       assert.equal((await client.readAnswer()).status, 404, `${what}: the next request on the connection`);

@@ -40,12 +40,12 @@ export class Closed extends Error {
   }
 }
 
-export function valuesOf(fields: Fields, name: string): string[] {
+export function fieldsOf(fields: Fields, name: string): string[] {
   return fields.filter(([each]) => each.toLowerCase() === name.toLowerCase()).map(([, value]) => value);
 }
 
-export function valueOf(fields: Fields, name: string): string | undefined {
-  return valuesOf(fields, name)[0];
+export function fieldOf(fields: Fields, name: string): string | undefined {
+  return fieldsOf(fields, name)[0];
 }
 
 export class RawConnection {
@@ -168,8 +168,8 @@ export class RawConnection {
 
   /** The rest of a message whose head was read, by its own framing; a request without any has no body. */
   async readBody(head: Head, kind: 'request' | 'response' = 'request'): Promise<Message> {
-    const coding = valueOf(head.fields, 'transfer-encoding');
-    const length = valueOf(head.fields, 'content-length');
+    const coding = fieldOf(head.fields, 'transfer-encoding');
+    const length = fieldOf(head.fields, 'content-length');
     if (coding !== undefined) {
       if (length !== undefined) throw new Error('both Transfer-Encoding and Content-Length');
       return { ...head, ...(await this.#readChunks()) };
