@@ -141,6 +141,9 @@ export class Gateway implements Stoppable {
   async reload(options: GatewayOptions): Promise<void> {
     refuseUnsupported(options);
     for (const listener of this.#parts?.listeners ?? []) listener.reloadTls();
+    const settings = settingsThatDiffer(this.#options, options);
+    if (settings.length > 0) this.#logger.warn('needs_a_restart', { settings });
+    if (options.store.postgres) this.#logger.info('services_come_from_the_database');
     await this.#stores?.reloadRegistry(options);
   }
 
@@ -515,9 +518,19 @@ export class Gateway implements Stoppable {
 /** How often a gateway that is winding down looks whether it is done. */
 const DRAIN_LOOK_MS = 50;
 
-function stopListener(listener: PublicListener): void {
+async function stopListener(listener: PublicListener): Promise<void> {
   listener.stopAccepting();
   listener.closeAll();
+  // What is cut here is to be seen as the client's connection ending, before the nodes' connections end too.
+  await new Promise((resolve) => setImmediate(resolve));
+}
+
+/** The top-level keys a reload does not take over although they have changed. */
+function settingsThatDiffer(before: GatewayOptions, after: GatewayOptions): string[] {
+  const keys = Object.keys(before) as (keyof GatewayOptions)[];
+  return keys.filter(
+    (key) => key !== 'registryDefinition' && JSON.stringify(before[key]) !== JSON.stringify(after[key]),
+  );
 }
 
 function hostOf({ address, port, family }: AddressInfo): string {

@@ -6,12 +6,13 @@ import { ConfigError, readConfigFile } from '../lib/config/load.ts';
 import type { GatewayOptions } from '../lib/config/options.ts';
 import { OperatorError } from '../lib/errors.ts';
 import { BufferedSink } from '../lib/observe/buffered-sink.ts';
-import { LineLogger } from '../lib/observe/log.ts';
+import { describeError, LineLogger } from '../lib/observe/log.ts';
 import { findPackageFile } from '../lib/process/package-file.ts';
 import { runUntilSignal } from '../lib/process/shutdown.ts';
 import { watchUnhandledErrors } from '../lib/process/unhandled-errors.ts';
 import { migrate } from '../lib/stores/migrate.ts';
 import { PostgresStore } from '../lib/stores/postgres.ts';
+import { StoreUnavailable } from '../lib/stores/store-unavailable.ts';
 import { systemClock } from '../lib/support/clock.ts';
 import { Gateway } from './compose.ts';
 
@@ -142,6 +143,7 @@ function report(error: unknown): number {
   }
   // Each mistake stands on its own line, as compilers print them.
   if (error instanceof ConfigError) process.stderr.write(`${error.message}\n`);
+  else if (error instanceof StoreUnavailable) process.stderr.write(`sticky-gateway: ${describeError(error)}\n`);
   else if (error instanceof OperatorError) process.stderr.write(`sticky-gateway: ${error.message}\n`);
   else process.stderr.write(`sticky-gateway: unexpected: ${error instanceof Error ? error.stack : String(error)}\n`);
   return EXIT_FAILED;

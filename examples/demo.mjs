@@ -60,7 +60,8 @@ gateway.on('exit', (code) => end(code ?? 1));
 
 /** Starts a child and prints what it writes, each line behind its name. */
 function run(name, args, onLine) {
-  const child = spawn(process.execPath, args, { cwd: ROOT, stdio: ['ignore', 'pipe', 'pipe'] });
+  // In a group of its own: a Ctrl-C reaches the demo alone, which then ends them one time each.
+  const child = spawn(process.execPath, args, { cwd: ROOT, stdio: ['ignore', 'pipe', 'pipe'], detached: true });
   for (const input of [child.stdout, child.stderr]) {
     createInterface({ input }).on('line', (line) => {
       print(name, line);

@@ -53,6 +53,10 @@ export class UnfinishedLogins {
   }
 
   stop(): void {
+    if (!this.#stopped && this.#logins.size > 0) {
+      // They were only in this process.
+      this.#options.logger.error('logins_forgotten', { count: this.#logins.size });
+    }
     this.#stopped = true;
     this.#timer?.cancel();
     this.#timer = undefined;

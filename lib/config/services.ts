@@ -235,9 +235,9 @@ function checkPresentPrefix(field: Field): string {
     field.fail("must not be empty: write '/' for everything");
     return '';
   }
-  const bare = text.replace(/\/+$/, '') || '/';
-  if (bare !== text) field.fail(`must not end in '/'${write(field, bare)}`);
-  return checkPath(field, bare);
+  const bare = text.replace(/^(?!\/)/, '/').replace(/\/+$/, '') || '/';
+  if (text !== '/' && text.endsWith('/')) field.fail(`must not end in '/'${write(field, bare)}`);
+  return checkPath(field, text.endsWith('/') ? bare : text);
 }
 
 function pathOrNull(field: Field, fallback: string | null): string | null {

@@ -31,9 +31,9 @@ export function readLoginUsername(
   const text = body.toString('utf8');
   const mediaType = (contentType?.split(';')[0] ?? '').trim().toLowerCase();
   if (mediaType === 'application/x-www-form-urlencoded')
-    return asIdentifier(new URLSearchParams(text).get(path) ?? undefined) ?? null;
+    return asUsername(new URLSearchParams(text).get(path) ?? undefined) ?? null;
   const document = parse(text);
-  return document === undefined ? null : (asIdentifier(readPath(document, path)) ?? null);
+  return document === undefined ? null : (asUsername(readPath(document, path)) ?? null);
 }
 
 /**
@@ -54,10 +54,20 @@ export async function readLoginResponse(
   }
   const userId = asIdentifier(readPath(document, mapping.userId));
   if (userId === undefined) return null;
-  const username =
-    mapping.username === null ? requestUsername : (asIdentifier(readPath(document, mapping.username)) ?? null);
-  if (username === null && mapping.username !== null) return null;
-  return { userId, username, token: readToken(mapping.token, document, response.rawHeaders) };
+  const token = readToken(mapping.token, document, response.rawHeaders);
+  if (mapping.username === null) return { userId, username: requestUsername, token };
+  const username = readPath(document, mapping.username);
+  if (asIdentifier(username) === undefined) return null;
+  return { userId, username: asUsername(username) ?? null, token };
+}
+
+/**
+ * As asIdentifier, but nothing for a name whose bytes were no UTF-8: what is left of it may equal what is left of
+ * somebody else's, and would lead to that user's node.
+ */
+function asUsername(value: JsonValue | undefined): string | undefined {
+  const name = asIdentifier(value);
+  return name?.includes('\ufffd') ? undefined : name;
 }
 
 function parse(text: string): JsonValue | undefined {
