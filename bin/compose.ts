@@ -444,7 +444,14 @@ export class Gateway implements Stoppable {
         clock: this.#clock,
       }),
       balance: balance(parts.balancer),
-      loginResponse: loginResponse({ ...common, ...limits, bindings, tokens, unfinished: parts.unfinished }),
+      loginResponse: loginResponse({
+        ...common,
+        ...limits,
+        tokenPrefix: source.prefix,
+        bindings,
+        tokens,
+        unfinished: parts.unfinished,
+      }),
     };
   }
 

@@ -9,6 +9,7 @@ import type { Middleware, RequestContext } from '../context.ts';
 import { describeError, type Logger, maskToken } from '../observe/log.ts';
 import type { Metrics } from '../observe/metrics.ts';
 import type { Clock } from '../support/clock.ts';
+import { withoutPrefix } from '../tokens/extract-token.ts';
 import { type LoginSuccess, readLoginResponse } from './login-mapping.ts';
 
 /** Longest wait for the stores before the answer is released all the same. */
@@ -21,6 +22,8 @@ export interface LoginResponseOptions {
   readonly tokens: { remember(realm: string, token: string, userId: string): Promise<void> };
   readonly unfinished: UnfinishedLogins;
   readonly loginResponseBytes: number;
+  /** identity.token.prefix: a token that the answer gives with it is kept as requests are looked up, without. */
+  readonly tokenPrefix: string | null;
   readonly clock: Clock;
   readonly logger: Logger;
   readonly metrics: Metrics;
@@ -103,7 +106,12 @@ class LoginInspector {
 
   async #keep(context: RequestContext, success: LoginSuccess, serviceId: string, realm: string, nodeId: string) {
     const { bindings, tokens } = this.#options;
-    const { userId, username, token } = success;
+    const { userId, username } = success;
+    const { tokenPrefix } = this.#options;
+    const token =
+      success.token === null || tokenPrefix === null
+        ? success.token
+        : (withoutPrefix(success.token, tokenPrefix) ?? success.token);
     const steps = [() => bindings.bind(serviceId, userId, username, nodeId)];
     const allSteps: (() => Promise<unknown>)[] =
       token === null ? steps : [...steps, () => tokens.remember(realm, token, userId)];

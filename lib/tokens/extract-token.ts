@@ -33,7 +33,7 @@ export function maskQueryToken(target: string, source: TokenSourceOptions): stri
 }
 
 /** With a prefix configured, what lacks it is no token: `Bearer x` gives `x`, a bare `x` gives nothing. */
-function withoutPrefix(value: string | undefined, prefix: string | null): string | null {
+export function withoutPrefix(value: string | undefined, prefix: string | null): string | null {
   if (value === undefined || value === '') return null;
   if (prefix === null) return value;
   if (value.length <= prefix.length || value.slice(0, prefix.length).toLowerCase() !== prefix.toLowerCase())
