@@ -125,8 +125,8 @@ class LoginInspector {
         user: userId,
         timeoutMs: BIND_TIMEOUT_MS,
       });
-      // It may still end well; what failed by then is tried again.
-      kept.then((late) => this.#finishLater(late, allSteps, serviceId, userId));
+      // It may still end well.
+      kept.then((late) => this.#finishLater(context.requestId, late, allSteps, serviceId, userId));
       return;
     }
     const bound = results[0];
@@ -144,25 +144,27 @@ class LoginInspector {
         token: token === null ? undefined : maskToken(token),
       });
     }
-    for (const result of results) {
-      if (result.status === 'fulfilled') continue;
-      this.#count('bind_failed');
-      this.#options.logger.error('login_bind_failed', {
-        requestId: context.requestId,
-        service: serviceId,
-        user: userId,
-        error: describeError(result.reason),
-      });
-    }
-    this.#finishLater(results, allSteps, serviceId, userId);
+    this.#finishLater(context.requestId, results, allSteps, serviceId, userId);
   }
 
+  /** Tells of what failed, in time or late, and leaves it to be tried again. */
   #finishLater(
+    requestId: string,
     results: readonly PromiseSettledResult<unknown>[],
     steps: readonly (() => Promise<unknown>)[],
     serviceId: string,
     userId: string,
   ): void {
+    for (const result of results) {
+      if (result.status === 'fulfilled') continue;
+      this.#count('bind_failed');
+      this.#options.logger.error('login_bind_failed', {
+        requestId,
+        service: serviceId,
+        user: userId,
+        error: describeError(result.reason),
+      });
+    }
     const left = steps.filter((_, index) => results[index]?.status === 'rejected');
     if (left.length > 0) this.#options.unfinished.add({ serviceId, userId, steps: left });
   }
