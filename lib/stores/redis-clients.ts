@@ -43,7 +43,7 @@ export function makeClient({ target, timeoutMs }: RedisOptions): RedisClient {
     enableOfflineQueue: false,
     clusterRetryStrategy: retryStrategy,
     maxRedirections: MOST_REDIRECTIONS,
-    // A command that lost its connection fails at once; trying again would take longer than its timeout.
+    // A command whose node is gone fails at once, instead of using up its timeout with further attempts.
     retryDelayOnFailover: 0,
     slotsRefreshTimeout: CONNECT_TIMEOUT_MS,
     redisOptions: { ...common, ...present({ tls, username, password }) },

@@ -11,7 +11,7 @@ import { RedisReplyError, RedisStore } from '../../lib/stores/redis.ts';
 import { StoreUnavailable } from '../../lib/stores/store-unavailable.ts';
 import { systemClock } from '../../lib/support/clock.ts';
 import { FakeClock } from '../support/fake-clock.ts';
-import { type RedisServer, startRedis } from '../support/redis-server.ts';
+import { freePort, type RedisServer, startRedis } from '../support/redis-server.ts';
 import { waitUntil } from '../support/wait-until.ts';
 
 const lines: string[] = [];
@@ -54,7 +54,8 @@ describe('a Redis', () => {
   it('that is a cluster serves bindings, tells of gaps, survives silence, and fails within the timeout', async () => {
     const server = await run(
       ...['--cluster-enabled', 'yes', '--cluster-config-file', join(folder, 'nodes.conf')],
-      ...['--cluster-announce-ip', '127.0.0.1'],
+      // The default for the bus is the port plus 10000, which may be none.
+      ...['--cluster-announce-ip', '127.0.0.1', '--cluster-port', String(await freePort())],
     );
     await server.command('CLUSTER', 'ADDSLOTSRANGE', '0', '16383');
     await waitUntil('the cluster', async () => (await server.command('CLUSTER', 'INFO')).includes('cluster_state:ok'));
@@ -212,8 +213,9 @@ describe('a Redis', () => {
     await store.start();
     store.stop();
     store.stop();
+    await waitUntil('the connection to be closed', () => !store.connected);
     await store.start();
-    await assert.rejects(store.get('k'), StoreUnavailable);
+    await assert.rejects(store.get('k'), StoreUnavailable, 'stopped for good');
     assert.equal(lines.filter((line) => line.includes('"redis":"twice"')).length, 0);
   });
 });
