@@ -91,8 +91,8 @@ function runWrk(
   if (failed !== undefined) throw new Error(`${failed} requests were refused`);
   return {
     count: Number(/(\d+) requests in/.exec(stdout)?.[1] ?? 0),
-    p50Ms: milliseconds(/50%\s+(\S+)/.exec(stdout)?.[1]),
-    p99Ms: milliseconds(/99%\s+(\S+)/.exec(stdout)?.[1]),
+    p50Ms: milliseconds(/^\s*50%\s+(\S+)/m.exec(stdout)?.[1]),
+    p99Ms: milliseconds(/^\s*99%\s+(\S+)/m.exec(stdout)?.[1]),
   };
 }
 
