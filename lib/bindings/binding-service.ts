@@ -4,27 +4,16 @@
  */
 import { GatewayError } from '../errors.ts';
 import type { Binding } from '../model.ts';
-import { describeError, type Logger } from '../observe/log.ts';
+import type { Logger } from '../observe/log.ts';
 import type { Counter, Metrics } from '../observe/metrics.ts';
 import type { Clock } from '../support/clock.ts';
 import { Lru } from '../support/lru.ts';
 import { normalizeUsername } from '../support/username.ts';
+import { cacheName, keysOf } from './binding-keys.ts';
 import type { BindingChange, BindingKey, BindingStore, BindResult } from './binding-store.ts';
+import { type CachedBinding, type SharedBindingCache, SharedBindings } from './shared-bindings.ts';
 
-/** What the decision needs of a binding. */
-export interface CachedBinding {
-  readonly nodeId: string;
-  readonly epoch: number;
-  readonly frozen: boolean;
-}
-
-/** The shared cache (Redis). Its failures only cost time, never correctness. */
-export interface SharedBindingCache {
-  find(key: BindingKey): Promise<CachedBinding | undefined>;
-  write(binding: Binding): Promise<void>;
-  drop(keys: readonly BindingKey[]): Promise<void>;
-  announce(keys: readonly BindingKey[]): Promise<void>;
-}
+export type { CachedBinding, SharedBindingCache };
 
 export interface FoundBinding {
   /** undefined = the store says that there is none. */
@@ -38,8 +27,16 @@ interface Entry extends CachedBinding {
 
 interface Flight {
   readonly promise: Promise<FoundBinding>;
-  /** True = the key was dropped while the look-up ran: its answer may be old and is not remembered. */
+  /** True = the key was dropped or bound while the look-up ran: its answer may be old and is not remembered. */
   voided: boolean;
+}
+
+/** A change of this gateway under way in the store. */
+interface Write {
+  /** Of its user's id. */
+  readonly name: string;
+  /** Highest epoch of which news came in meanwhile: only a result above it is certainly later. */
+  newsEpoch: number;
 }
 
 export interface BindingServiceOptions {
@@ -55,24 +52,24 @@ export interface BindingServiceOptions {
 
 export class BindingService {
   readonly #store: BindingStore;
-  readonly #shared: SharedBindingCache | null;
+  readonly #shared: SharedBindings;
   readonly #ttlMs: number;
   readonly #staleIfErrorMs: number;
   readonly #clock: Clock;
   readonly #logger: Logger;
   readonly #entries: Lru<string, Entry>;
   readonly #flights = new Map<string, Flight>();
+  readonly #writes = new Set<Write>();
   readonly #listeners = new Set<(change: BindingChange) => void>();
   readonly #hits: Record<FoundBinding['answeredBy'], Counter>;
   readonly #won: Counter;
   readonly #lost: Counter;
   readonly #failed: Counter;
   readonly #conflicts: Counter;
-  readonly #sharedErrors: Counter;
 
   constructor(options: BindingServiceOptions) {
     this.#store = options.store;
-    this.#shared = options.shared;
+    this.#shared = new SharedBindings(options.shared, options.logger, options.metrics);
     this.#ttlMs = options.ttlMs;
     this.#staleIfErrorMs = options.staleIfErrorMs;
     this.#clock = options.clock;
@@ -94,16 +91,12 @@ export class BindingService {
       'gateway_binding_conflicts_total',
       'User-id and username rows of one person that named different nodes',
     );
-    this.#sharedErrors = options.metrics.counter('gateway_store_errors_total', 'Failed calls to a store', {
-      store: 'redis',
-      use: 'bindings',
-    });
   }
 
   /** The binding from the local cache if it is younger than the ttl; no I/O, for the hot path. */
   cachedByUserId(serviceId: string, userId: string): CachedBinding | undefined {
     const entry = this.#entries.get(`${serviceId}:i:${userId}`);
-    if (entry === undefined || this.#clock.now() - entry.loadedAtMs >= this.#ttlMs) return undefined;
+    if (entry === undefined || this.#clock.monotonic() - entry.loadedAtMs >= this.#ttlMs) return undefined;
     this.#hits.local.inc();
     return entry;
   }
@@ -122,31 +115,25 @@ export class BindingService {
    * told (or has failed within its own timeout).
    */
   async bind(serviceId: string, userId: string, username: string | null, nodeId: string): Promise<BindResult> {
-    let result: BindResult;
-    try {
-      result = await this.#store.bindIfAbsent(serviceId, userId, username, nodeId);
-    } catch (error) {
-      this.#failed.inc();
-      throw error;
-    }
-    (result.created ? this.#won : this.#lost).inc();
-    if (result.conflict) {
-      this.#conflicts.inc();
-      this.#logger.warn('binding_conflict', {
-        service: serviceId,
-        user: userId,
-        node: result.binding.nodeId,
-      });
-    }
-    await this.#publish(result.binding, result.voided);
-    return result;
+    return this.#write(
+      serviceId,
+      userId,
+      () => this.#bindIfAbsent(serviceId, userId, username, nodeId),
+      (result, newsEpoch) => {
+        this.#countBind(userId, result);
+        return this.#publish(result.binding, { keys: result.voided }, newsEpoch);
+      },
+    );
   }
 
   /** Binds or moves by an operator's hand; takes effect on this gateway before it resolves. */
   async move(serviceId: string, userId: string, nodeId: string): Promise<Binding> {
-    const binding = await this.#store.move(serviceId, userId, nodeId);
-    await this.#publish(binding, keysOf(binding));
-    return binding;
+    return this.#write(
+      serviceId,
+      userId,
+      () => this.#store.move(serviceId, userId, nodeId),
+      (binding, newsEpoch) => this.#publish(binding, changeOf(binding), newsEpoch),
+    );
   }
 
   /** Resolves with the binding removed, or undefined if there was none. */
@@ -154,34 +141,30 @@ export class BindingService {
     const binding = await this.#store.remove(serviceId, userId);
     const keys: BindingKey[] = binding ? keysOf(binding) : [{ kind: 'id', serviceId, userId }];
     this.drop(binding ? { keys, leastEpoch: binding.epoch + 1 } : { keys });
-    await this.#tellShared(keys, null);
+    await this.#shared.tell(keys, null, () => false);
     return binding;
   }
 
   async setFrozen(serviceId: string, userId: string, frozen: boolean): Promise<Binding | undefined> {
-    const binding = await this.#store.setFrozen(serviceId, userId, frozen);
-    if (binding) await this.#publish(binding, keysOf(binding));
-    return binding;
+    return this.#write(
+      serviceId,
+      userId,
+      () => this.#store.setFrozen(serviceId, userId, frozen),
+      async (binding, newsEpoch) => {
+        if (binding) await this.#publish(binding, changeOf(binding), newsEpoch);
+      },
+    );
   }
 
   /** Forgets what is cached of these keys; a look-up under way is not remembered. Tunnels listen to it too. */
   drop(change: BindingChange): void {
     for (const key of change.keys) {
       const name = cacheName(key);
-      // What is left behind is too old to be used; it only keeps a shared entry of before the change from being believed.
-      // A name may pass to a row with a lower epoch, so this holds for ids alone.
-      if (change.leastEpoch === undefined || key.kind === 'name') this.#entries.delete(name);
-      else
-        this.#entries.set(name, {
-          nodeId: '',
-          epoch: change.leastEpoch,
-          frozen: false,
-          loadedAtMs: Number.NEGATIVE_INFINITY,
-        });
-      const flight = this.#flights.get(name);
-      if (flight) {
-        flight.voided = true;
-        this.#flights.delete(name);
+      // News may come late and out of order: what is known of the epoch is kept.
+      this.#forget(key, name, Math.max(change.leastEpoch ?? 0, this.#entries.peek(name)?.epoch ?? 0));
+      this.#voidFlight(name);
+      for (const write of this.#writes) {
+        if (write.name === name) write.newsEpoch = Math.max(write.newsEpoch, change.leastEpoch ?? UNKNOWN_EPOCH);
       }
     }
     for (const listener of this.#listeners) listener(change);
@@ -189,11 +172,9 @@ export class BindingService {
 
   /** A change made elsewhere, past this gateway: what is cached here and in the shared cache is void. */
   changedElsewhere(change: BindingChange): void {
+    // First the shared cache: whoever hears of the drop may look the binding up at once.
+    this.#shared.drop(change.keys);
     this.drop(change);
-    this.#shared?.drop(change.keys).catch((error: unknown) => {
-      this.#sharedErrors.inc();
-      this.#logger.warn('binding_cache_failed', { error: describeError(error) });
-    });
   }
 
   /**
@@ -201,7 +182,7 @@ export class BindingService {
    * for `staleIfError` and for their epochs.
    */
   expireAll(): void {
-    const now = this.#clock.now();
+    const now = this.#clock.monotonic();
     const expired: [string, Entry][] = [];
     for (const [name, entry] of this.#entries.entries()) {
       if (now - entry.loadedAtMs < this.#ttlMs) expired.push([name, { ...entry, loadedAtMs: now - this.#ttlMs }]);
@@ -209,6 +190,8 @@ export class BindingService {
     for (const [name, entry] of expired) this.#entries.set(name, entry);
     for (const flight of this.#flights.values()) flight.voided = true;
     this.#flights.clear();
+    for (const write of this.#writes) write.newsEpoch = UNKNOWN_EPOCH;
+    this.#shared.tellAgain();
   }
 
   /** Hears of every drop: the caller ends what depends on an old decision. Returns the way to stop. */
@@ -220,7 +203,7 @@ export class BindingService {
   #find(key: BindingKey): Promise<FoundBinding> {
     const name = cacheName(key);
     const entry = this.#entries.get(name);
-    if (entry && this.#clock.now() - entry.loadedAtMs < this.#ttlMs) {
+    if (entry && this.#clock.monotonic() - entry.loadedAtMs < this.#ttlMs) {
       this.#hits.local.inc();
       return Promise.resolve({ binding: entry, answeredBy: 'local' });
     }
@@ -237,7 +220,7 @@ export class BindingService {
   }
 
   async #lookUp(key: BindingKey, name: string, voided: () => boolean): Promise<FoundBinding> {
-    const shared = await this.#findShared(key);
+    const shared = await this.#shared.find(key);
     const known = this.#entries.peek(name);
     // A shared entry below a known epoch is a leftover of before the move: only the store can tell.
     if (shared && shared.epoch >= (known?.epoch ?? 0)) {
@@ -256,31 +239,21 @@ export class BindingService {
     }
     this.#hits.store.inc();
     if (binding === undefined) {
-      if (!voided()) this.#entries.delete(name);
+      if (!voided()) {
+        this.#forgetRemoved(key, name);
+        if (shared) this.#shared.drop([key]);
+      }
       return { binding: undefined, answeredBy: 'store' };
     }
-    if (!voided()) {
-      this.#remember(name, binding);
-      this.#writeBack(binding);
-    }
+    // Nothing has changed since the store was asked, so its word on a name counts even if the epoch is lower.
+    if (!voided() && this.#remember(name, binding, key.kind === 'name')) this.#shared.write(binding);
     return { binding, answeredBy: 'store' };
-  }
-
-  async #findShared(key: BindingKey): Promise<CachedBinding | undefined> {
-    if (!this.#shared) return undefined;
-    try {
-      return await this.#shared.find(key);
-    } catch (error) {
-      this.#sharedErrors.inc();
-      this.#logger.debug('binding_cache_failed', { error: describeError(error) });
-      return undefined;
-    }
   }
 
   /** The store did not answer: what is known may be used for a while, and nothing is ever made up. */
   #stale(name: string, error: unknown): FoundBinding {
     const entry = this.#entries.get(name);
-    if (entry && this.#clock.now() - entry.loadedAtMs < this.#staleIfErrorMs) {
+    if (entry && this.#clock.monotonic() - entry.loadedAtMs < this.#staleIfErrorMs) {
       this.#hits.stale.inc();
       return { binding: entry, answeredBy: 'stale' };
     }
@@ -289,54 +262,120 @@ export class BindingService {
     });
   }
 
-  #remember(name: string, binding: CachedBinding): void {
+  /** False = something later is known. `isLatest` true = this is later, whatever the epochs say. */
+  #remember(name: string, binding: CachedBinding, isLatest = false): boolean {
     const known = this.#entries.peek(name);
-    if (known && known.epoch > binding.epoch) return;
+    if (!isLatest && known && known.epoch > binding.epoch) return false;
     this.#entries.set(name, {
       nodeId: binding.nodeId,
       epoch: binding.epoch,
       frozen: binding.frozen,
-      loadedAtMs: this.#clock.now(),
+      loadedAtMs: this.#clock.monotonic(),
     });
+    return true;
   }
 
-  #writeBack(binding: Binding): void {
-    this.#shared?.write(binding).catch((error: unknown) => {
-      this.#sharedErrors.inc();
-      this.#logger.debug('binding_cache_failed', { error: describeError(error) });
-    });
+  /**
+   * What is left behind of an id is too old to be used; it only keeps a shared entry of before the change from being
+   * believed. A name may pass to a row with a lower epoch, so of a name nothing is left.
+   */
+  #forget(key: BindingKey, name: string, leastEpoch: number): void {
+    if (key.kind === 'name' || leastEpoch === 0) this.#entries.delete(name);
+    else
+      this.#entries.set(name, {
+        nodeId: NO_NODE,
+        epoch: leastEpoch,
+        frozen: false,
+        loadedAtMs: Number.NEGATIVE_INFINITY,
+      });
   }
 
-  async #publish(binding: Binding, voided: readonly BindingKey[]): Promise<void> {
-    if (voided.length > 0) this.drop({ keys: voided });
-    for (const key of keysOf(binding)) this.#remember(cacheName(key), binding);
-    await this.#tellShared(voided, binding);
+  /** The store says that there is none: a later binding gets an epoch above the one that was known. */
+  #forgetRemoved(key: BindingKey, name: string): void {
+    const known = this.#entries.peek(name);
+    if (known && known.nodeId !== NO_NODE) this.#forget(key, name, known.epoch + 1);
   }
 
-  async #tellShared(voided: readonly BindingKey[], binding: Binding | null): Promise<void> {
-    if (!this.#shared) return;
+  #voidFlight(name: string): void {
+    const flight = this.#flights.get(name);
+    if (!flight) return;
+    flight.voided = true;
+    this.#flights.delete(name);
+  }
+
+  /** Makes a change in the store, and tells of the result in the tick in which it is known. */
+  async #write<T>(
+    serviceId: string,
+    userId: string,
+    change: () => Promise<T>,
+    tell: (result: T, newsEpoch: number) => Promise<void>,
+  ): Promise<T> {
+    const write: Write = { name: cacheName({ kind: 'id', serviceId, userId }), newsEpoch: 0 };
+    this.#writes.add(write);
     try {
-      if (voided.length > 0) await this.#shared.drop(voided);
-      if (binding) await this.#shared.write(binding);
-      if (voided.length > 0) await this.#shared.announce(voided);
-    } catch (error) {
-      this.#sharedErrors.inc();
-      this.#logger.warn('binding_cache_failed', { error: describeError(error) });
+      const result = await change();
+      await tell(result, write.newsEpoch);
+      return result;
+    } finally {
+      this.#writes.delete(write);
     }
   }
-}
 
-/** The keys under which a binding is cached. */
-export function keysOf(binding: Binding): BindingKey[] {
-  const keys: BindingKey[] = [];
-  if (binding.userId !== null) keys.push({ kind: 'id', serviceId: binding.serviceId, userId: binding.userId });
-  if (binding.username !== null) {
-    keys.push({ kind: 'name', serviceId: binding.serviceId, username: normalizeUsername(binding.username) });
+  async #bindIfAbsent(serviceId: string, userId: string, username: string | null, nodeId: string): Promise<BindResult> {
+    try {
+      return await this.#store.bindIfAbsent(serviceId, userId, username, nodeId);
+    } catch (error) {
+      this.#failed.inc();
+      throw error;
+    }
   }
-  return keys;
+
+  #countBind(userId: string, result: BindResult): void {
+    (result.created ? this.#won : this.#lost).inc();
+    if (result.conflict) {
+      this.#conflicts.inc();
+      this.#logger.warn('binding_conflict', {
+        service: result.binding.serviceId,
+        user: userId,
+        node: result.binding.nodeId,
+      });
+    }
+  }
+
+  /**
+   * Drops what a change of this gateway voids and adopts its binding, unless the same news, or later news, of this
+   * user came in before the store's reply did.
+   */
+  async #publish(binding: Binding, voided: BindingChange, newsEpoch: number): Promise<void> {
+    if (voided.keys.length > 0) this.drop(voided);
+    const adopted = binding.epoch > newsEpoch && this.#adopt(binding);
+    const known = this.#lastKnown(binding);
+    await this.#shared.tell(voided.keys, adopted ? binding : null, () => this.#lastKnown(binding) === known);
+  }
+
+  /** False = something later is known. */
+  #adopt(binding: Binding): boolean {
+    return keysOf(binding).every((key) => {
+      const name = cacheName(key);
+      // A look-up that began before may not have found it yet.
+      this.#voidFlight(name);
+      return this.#remember(name, binding, key.kind === 'name');
+    });
+  }
+
+  /** The entry of the binding's user: another object after every change. */
+  #lastKnown({ serviceId, userId }: Binding): Entry | undefined {
+    return this.#entries.peek(cacheName({ kind: 'id', serviceId, userId: userId ?? '' }));
+  }
 }
 
-// Service ids hold no ':', so the names cannot collide.
-function cacheName(key: BindingKey): string {
-  return key.kind === 'id' ? `${key.serviceId}:i:${key.userId}` : `${key.serviceId}:n:${key.username}`;
+/** The change that made this binding what it is: cached entries with a lower epoch are of before. */
+function changeOf(binding: Binding): BindingChange {
+  return { keys: keysOf(binding), leastEpoch: binding.epoch };
 }
+
+/** News that say nothing of the epoch: it may be higher than any. */
+const UNKNOWN_EPOCH = Number.POSITIVE_INFINITY;
+
+/** Stands where a node id would, in what is left of a binding that was dropped. */
+const NO_NODE = '';

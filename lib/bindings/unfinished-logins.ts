@@ -48,7 +48,7 @@ export class UnfinishedLogins {
       this.#forget(login, this.#stopped ? 'stopping' : 'too many');
       return;
     }
-    this.#logins.add({ login, untilMs: this.#options.clock.now() + this.#options.keepMs });
+    this.#logins.add({ login, untilMs: this.#options.clock.monotonic() + this.#options.keepMs });
     this.#arm();
   }
 
@@ -75,12 +75,14 @@ export class UnfinishedLogins {
   async #retry(): Promise<void> {
     let failed = false;
     for (const entry of [...this.#logins]) {
+      // What is left has been reported as forgotten, and the stores are closing.
+      if (this.#stopped) return;
       const { login } = entry;
       try {
         for (const step of login.steps) await step();
       } catch (error) {
         // What the store can never hold is not tried for ever.
-        if (error instanceof OperatorError || this.#options.clock.now() >= entry.untilMs) {
+        if (error instanceof OperatorError || this.#options.clock.monotonic() >= entry.untilMs) {
           this.#forget(login, describeError(error));
         } else {
           failed = true;

@@ -124,4 +124,108 @@ describe('UnfinishedLogins', () => {
     assert.deepEqual(done, ['first', 'meanwhile']);
     assert.equal(logins.size, 0);
   });
+
+  it('does the steps of a login in order, and all of them again after one failed', async () => {
+    const steps: string[] = [];
+    let tokenFails = true;
+    logins.add({
+      serviceId: 'demo',
+      userId: 'alice',
+      steps: [
+        async () => steps.push('bind'),
+        async () => {
+          steps.push('token');
+          if (tokenFails) throw new StoreUnavailable('redis', new Error('away'));
+        },
+      ],
+    });
+    await advance(500);
+    tokenFails = false;
+    await advance(1_000);
+    assert.deepEqual(steps, ['bind', 'token', 'bind', 'token']);
+    assert.equal(logins.size, 0);
+  });
+
+  it('asks a store that is away once a round, not once for every login', async () => {
+    let tries = 0;
+    for (let index = 0; index < 100; index += 1) {
+      logins.add(
+        login(`user${index}`, () => {
+          tries += 1;
+          return fault;
+        }),
+      );
+    }
+    await advance(500);
+    assert.equal(tries, 1);
+  });
+
+  it('begins with short waits again after everything went well', async () => {
+    logins.add(login('first'));
+    for (let turn = 0; turn < 3; turn += 1) await advance(LONGEST_MS);
+    fault = undefined;
+    await advance(LONGEST_MS);
+    assert.deepEqual(done, ['first']);
+    logins.add(login('second'));
+    await advance(500);
+    assert.deepEqual(done, ['first', 'second']);
+  });
+
+  it('has one round at a time, however long it takes', async () => {
+    let finish: () => void = () => undefined;
+    let running = 0;
+    logins.add({
+      serviceId: 'demo',
+      userId: 'slow',
+      steps: [
+        () => {
+          running += 1;
+          return new Promise<void>((resolve) => (finish = resolve));
+        },
+      ],
+    });
+    await advance(500);
+    logins.add(login('next'));
+    await advance(LONGEST_MS);
+    assert.equal(running, 1);
+    assert.equal(clock.pending, 0);
+    fault = undefined;
+    finish();
+    await advance(0);
+    await advance(500);
+    assert.deepEqual(done, ['next']);
+  });
+
+  it('does nothing more once it is stopped, not even in the middle of a round', async () => {
+    let finish: () => void = () => undefined;
+    fault = undefined;
+    logins.add({
+      serviceId: 'demo',
+      userId: 'slow',
+      steps: [() => new Promise<void>((resolve) => (finish = resolve))],
+    });
+    logins.add(login('next'));
+    await advance(500);
+    logins.stop();
+    finish();
+    await advance(LONGEST_MS);
+    assert.deepEqual(done, []);
+    assert.equal(clock.pending, 0);
+    assert.equal(lines.filter((line) => line.includes('"logins_forgotten","count":2')).length, 1);
+  });
+
+  it('stops without a word when nothing is left to do', async () => {
+    fault = undefined;
+    logins.add(login('alice'));
+    await advance(500);
+    logins.stop();
+    assert.deepEqual(lines, []);
+  });
+
+  it('keeps a login by a clock that nobody sets', async () => {
+    logins.add(login('alice'));
+    clock.now = () => Number.MAX_SAFE_INTEGER;
+    await advance(500);
+    assert.equal(logins.size, 1);
+  });
 });
