@@ -1,5 +1,6 @@
-/** Gathers log lines for a moment and writes them in one go; what is an error is written at once. */
+/** Gathers log lines for a moment and writes them in one go. What a line says, and how bad it is, it does not know. */
 import * as fs from 'node:fs';
+import { type Clock, systemClock, type Timer } from '../support/clock.ts';
 import type { LineSink } from './log.ts';
 
 const FLUSH_MS = 20;
@@ -8,23 +9,25 @@ const FLUSH_BYTES = 65_536;
 export class BufferedSink implements LineSink {
   readonly #fileDescriptor: number;
   #pending = '';
-  #timer: NodeJS.Timeout | undefined;
+  readonly #clock: Clock;
+  #timer: Timer | undefined;
   /** Lines that could not be written: a closed pipe, a full disk. */
   lost = 0;
 
-  constructor(fileDescriptor: number) {
+  constructor(fileDescriptor: number, clock: Clock = systemClock) {
     this.#fileDescriptor = fileDescriptor;
+    this.#clock = clock;
   }
 
   write(line: string): void {
     this.#pending += line;
     if (this.#pending.length > FLUSH_BYTES) this.flush();
-    else this.#timer ??= setTimeout(() => this.flush(), FLUSH_MS).unref();
+    else this.#timer ??= this.#clock.after(FLUSH_MS, () => this.flush());
   }
 
   /** Writes what is pending, synchronously: nothing is lost when the process ends right after. */
   flush(): void {
-    clearTimeout(this.#timer);
+    this.#timer?.cancel();
     this.#timer = undefined;
     if (this.#pending === '') return;
     let rest = Buffer.from(this.#pending);
@@ -38,9 +41,10 @@ export class BufferedSink implements LineSink {
         Atomics.wait(SLEEP, 0, 0, 5);
       }
     }
-    if (rest.length > 0) this.lost += 1;
+    for (const byte of rest) if (byte === LINE_FEED) this.lost += 1;
   }
 }
 
 const MAX_ATTEMPTS = 40;
+const LINE_FEED = 10;
 const SLEEP = new Int32Array(new SharedArrayBuffer(4));

@@ -104,9 +104,22 @@ function textFields(fields: LogFields | undefined): string {
   if (!fields) return '';
   return Object.entries(fields)
     .filter(([, value]) => value !== undefined)
-    .map(
-      ([key, value]) => ` ${key}=${typeof value === 'string' && !/[\s"]/.test(value) ? value : JSON.stringify(value)}`,
-    )
+    .map(([key, value]) => ` ${key}=${typeof value === 'string' && BARE.test(value) ? value : quote(value)}`)
+    .join('');
+}
+
+/** Nothing that ends a field or a line, and no control or format character. */
+const BARE = /^[^\s"\p{C}]+$/u;
+
+/** JSON leaves DEL, the C1 controls and the changes of direction as they are; a terminal obeys them. */
+function quote(value: unknown): string {
+  return (JSON.stringify(value) ?? String(value)).replace(/[\x7f-\x9f]|\p{Cf}/gu, escapeUnits);
+}
+
+function escapeUnits(character: string): string {
+  return character
+    .split('')
+    .map((unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`)
     .join('');
 }
 
