@@ -33,13 +33,14 @@ export function buildSnapshot(definition: RegistryDefinition, meta: SnapshotMeta
     ]),
   );
   const prefixes = indexPrefixes(services, routes);
+  const longest = Math.max(0, ...[...prefixes.keys()].map((prefix) => prefix.length));
   return Object.freeze({
     ...meta,
     definition,
     services,
     routes,
     nodes,
-    match: (path: string) => longestPrefix(prefixes, path),
+    match: (path: string) => longestPrefix(prefixes, longest, path),
   });
 }
 
@@ -98,9 +99,12 @@ function prefixKey(pathPrefix: string): string {
   return pathPrefix === '/' ? '' : pathPrefix;
 }
 
-/** Tries the path itself, then each shorter run of whole segments: one look-up a segment, whatever the number of prefixes. */
-function longestPrefix(prefixes: ReadonlyMap<string, Match>, path: string): Match | undefined {
-  let end = path.length;
+/**
+ * Tries each run of whole segments, from the longest that can be a prefix: one look-up a segment, whatever the number
+ * of prefixes. `longest` is the length of the longest one; without it a path of 8,000 slashes would cost 0.2 s.
+ */
+function longestPrefix(prefixes: ReadonlyMap<string, Match>, longest: number, path: string): Match | undefined {
+  let end = path.length <= longest ? path.length : path.lastIndexOf('/', longest);
   while (end > 0) {
     const match = prefixes.get(path.slice(0, end));
     if (match) return match;
