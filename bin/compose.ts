@@ -196,6 +196,7 @@ export class Gateway implements Stoppable {
     const bindings = new BindingService({
       store: stores.bindings,
       shared,
+      sharedTtlMs: options.cache.redisTtlMs,
       ttlMs: options.cache.ttlMs,
       staleIfErrorMs: options.cache.staleIfErrorMs,
       maxEntries: options.cache.maxEntries,
@@ -239,7 +240,7 @@ export class Gateway implements Stoppable {
     this.#started.push(unfinished, { stop: () => tunnels.closeAll(CLOSE_GOING_AWAY) });
     this.#run(forwarder);
     this.#run(checker);
-    this.#listenForChanges(bindings, shared);
+    this.#listenForChanges(bindings, shared, unfinished);
     await stores.startRegistry();
     await this.#startAdmin();
     for (const listener of listeners) {
@@ -314,7 +315,7 @@ export class Gateway implements Stoppable {
     return {
       bindings: new PostgresBindings(postgres, this.#clock),
       // Redis answers first; PostgreSQL has every token too, so that losing Redis does not lose logins.
-      tokens: redis ? [new RedisTokenStore(redis), inPostgres] : [inPostgres],
+      tokens: redis ? [new RedisTokenStore(redis, this.#logger), inPostgres] : [inPostgres],
       redis,
       description: redis ? 'PostgreSQL + Redis' : 'PostgreSQL',
       startRegistry: async () => {
@@ -439,6 +440,7 @@ export class Gateway implements Stoppable {
         },
         placement,
         candidates: new LoginCandidates((node) => placement.release(node)),
+        loginPending: (serviceId, userId) => parts.unfinished.has(serviceId, userId),
         extractToken: (context) => extractToken(context.request, source),
         rejectUnknownTokens: identity.unknownToken === 'reject',
         clock: this.#clock,
@@ -456,7 +458,7 @@ export class Gateway implements Stoppable {
   }
 
   /** NOTIFY and the Redis channel say what to forget; a gap in either makes everything cached stale. */
-  #listenForChanges(bindings: BindingService, shared: RedisBindingCache | null): void {
+  #listenForChanges(bindings: BindingService, shared: RedisBindingCache | null, unfinished: UnfinishedLogins): void {
     const lost = () => {
       bindings.expireAll();
       this.parts.tunnels.recheckAll();
@@ -475,9 +477,11 @@ export class Gateway implements Stoppable {
               else lost();
             }
           },
+          onLost: () => bindings.distrustShared(),
           onReconnect: () => {
             lost();
             this.#onRegistryChange();
+            unfinished.retryNow();
           },
           logger: this.#logger,
           clock: this.#clock,

@@ -42,6 +42,8 @@ interface Write {
 export interface BindingServiceOptions {
   readonly store: BindingStore;
   readonly shared: SharedBindingCache | null;
+  /** Longest life of an entry in the shared cache. */
+  readonly sharedTtlMs: number;
   readonly ttlMs: number;
   readonly staleIfErrorMs: number;
   readonly maxEntries: number;
@@ -69,7 +71,7 @@ export class BindingService {
 
   constructor(options: BindingServiceOptions) {
     this.#store = options.store;
-    this.#shared = new SharedBindings(options.shared, options.logger, options.metrics);
+    this.#shared = new SharedBindings({ ...options, cache: options.shared, ttlMs: options.sharedTtlMs });
     this.#ttlMs = options.ttlMs;
     this.#staleIfErrorMs = options.staleIfErrorMs;
     this.#clock = options.clock;
@@ -192,6 +194,15 @@ export class BindingService {
     this.#flights.clear();
     for (const write of this.#writes) write.newsEpoch = UNKNOWN_EPOCH;
     this.#shared.tellAgain();
+    this.distrustShared();
+  }
+
+  /**
+   * Changes are not heard of at the moment, or were not until now: the shared cache may hold what was before them. Until
+   * all it holds is newer, the store is asked first.
+   */
+  distrustShared(): void {
+    this.#shared.distrust();
   }
 
   /** Hears of every drop: the caller ends what depends on an old decision. Returns the way to stop. */
@@ -221,12 +232,8 @@ export class BindingService {
 
   async #lookUp(key: BindingKey, name: string, voided: () => boolean): Promise<FoundBinding> {
     const shared = await this.#shared.find(key);
-    const known = this.#entries.peek(name);
-    // A shared entry below a known epoch is a leftover of before the move: only the store can tell.
-    if (shared && shared.epoch >= (known?.epoch ?? 0)) {
-      if (!voided()) this.#remember(name, shared);
-      this.#hits.redis.inc();
-      return { binding: shared, answeredBy: 'redis' };
+    if (shared && !shared.doubtful && this.#isCurrent(name, shared.binding)) {
+      return this.#takeShared(name, shared.binding, voided);
     }
     let binding: Binding | undefined;
     try {
@@ -235,19 +242,28 @@ export class BindingService {
           ? await this.#store.findByUserId(key.serviceId, key.userId)
           : await this.#store.findByUsername(key.serviceId, key.username);
     } catch (error) {
-      return this.#stale(name, error);
+      if (!shared || voided() || !this.#isCurrent(name, shared.binding)) return this.#stale(name, error);
+      return this.#takeShared(name, shared.binding, voided);
     }
     this.#hits.store.inc();
-    if (binding === undefined) {
-      if (!voided()) {
-        this.#forgetRemoved(key, name);
-        if (shared) this.#shared.drop([key]);
-      }
-      return { binding: undefined, answeredBy: 'store' };
-    }
-    // Nothing has changed since the store was asked, so its word on a name counts even if the epoch is lower.
-    if (!voided() && this.#remember(name, binding, key.kind === 'name')) this.#shared.write(binding);
+    if (voided()) return { binding, answeredBy: 'store' };
+    // Nothing has changed since the store was asked, so its word counts whatever was known.
+    if (shared && (shared.doubtful || binding === undefined)) this.#shared.drop([key]);
+    if (binding === undefined) this.#forgetRemoved(key, name);
+    // A name may have passed to a row with a lower epoch.
+    else if (this.#remember(name, binding, key.kind === 'name')) this.#shared.write(binding);
     return { binding, answeredBy: 'store' };
+  }
+
+  /** False = a leftover of before a move: only the store can tell. */
+  #isCurrent(name: string, binding: CachedBinding): boolean {
+    return binding.epoch >= (this.#entries.peek(name)?.epoch ?? 0);
+  }
+
+  #takeShared(name: string, binding: CachedBinding, voided: () => boolean): FoundBinding {
+    if (!voided()) this.#remember(name, binding);
+    this.#hits.redis.inc();
+    return { binding, answeredBy: 'redis' };
   }
 
   /** The store did not answer: what is known may be used for a while, and nothing is ever made up. */

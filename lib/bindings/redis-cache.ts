@@ -1,17 +1,12 @@
 /** The cache of bindings that gateways share in Redis, and the channel on which they tell each other of changes. */
 import type { Binding } from '../model.ts';
 import type { Logger } from '../observe/log.ts';
-import { RedisReplyError, type RedisStore } from '../stores/redis.ts';
+import { RedisReplyError, type RedisStore, type ValueWithTtl } from '../stores/redis.ts';
 import { CHANGES_CHANNEL, nameRouteKey, userRouteKey } from '../stores/redis-keys.ts';
 import type { Clock } from '../support/clock.ts';
 import { normalizeUsername } from '../support/username.ts';
 import type { BindingChange, BindingKey } from './binding-store.ts';
-
-export interface SharedBinding {
-  readonly nodeId: string;
-  readonly epoch: number;
-  readonly frozen: boolean;
-}
+import type { SharedBinding, SharedBindingCache } from './shared-bindings.ts';
 
 /** `nodeId epoch`, followed by ` frozen` for a frozen one. */
 const VALUE = /^([A-Za-z0-9._-]{1,64}) (\d{1,15})( frozen)?$/;
@@ -32,7 +27,7 @@ return 1`;
 /** Unreadable values of one kind of key are reported so often at most. */
 const REPORT_EVERY_MS = 60_000;
 
-export class RedisBindingCache {
+export class RedisBindingCache implements SharedBindingCache {
   readonly #redis: RedisStore;
   readonly #ttlMs: number;
   readonly #logger: Logger;
@@ -49,17 +44,18 @@ export class RedisBindingCache {
   /** Undefined = a miss, also for a value that cannot be read, which is removed. Rejects with StoreUnavailable. */
   async find(key: BindingKey): Promise<SharedBinding | undefined> {
     const name = redisKey(key);
-    let value: string | null;
+    let stored: ValueWithTtl;
     try {
-      value = await this.#redis.get(name);
+      stored = await this.#redis.getBufferWithTtl(name);
     } catch (error) {
       if (!(error instanceof RedisReplyError)) throw error;
       return this.#repair(name, key, error.code);
     }
+    const { value, remainingMs } = stored;
     if (value === null) return undefined;
-    const found = VALUE.exec(value);
+    const found = VALUE.exec(value.toString('latin1'));
     if (!found?.[1]) return this.#repair(name, key, 'unreadable');
-    return { nodeId: found[1], epoch: Number(found[2]), frozen: found[3] !== undefined };
+    return { nodeId: found[1], epoch: Number(found[2]), frozen: found[3] !== undefined, remainingMs };
   }
 
   /** Writes the binding under its user id and its name, unless a later epoch is there. */

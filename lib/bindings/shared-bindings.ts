@@ -5,6 +5,7 @@
 import type { Binding } from '../model.ts';
 import { describeError, type Logger } from '../observe/log.ts';
 import type { Counter, Metrics } from '../observe/metrics.ts';
+import type { Clock } from '../support/clock.ts';
 import { Lru } from '../support/lru.ts';
 import { cacheName } from './binding-keys.ts';
 import type { BindingKey } from './binding-store.ts';
@@ -16,48 +17,87 @@ export interface CachedBinding {
   readonly frozen: boolean;
 }
 
+export interface SharedBinding extends CachedBinding {
+  /** What is left of its life in the cache; null = not known. */
+  readonly remainingMs: number | null;
+}
+
+export interface FoundShared {
+  readonly binding: CachedBinding;
+  /** True = it may be from before a change, and counts only when the store does not answer. */
+  readonly doubtful: boolean;
+}
+
 /** The shared cache (Redis). Its failures only cost time, never correctness. */
 export interface SharedBindingCache {
-  find(key: BindingKey): Promise<CachedBinding | undefined>;
+  find(key: BindingKey): Promise<SharedBinding | undefined>;
   write(binding: Binding): Promise<void>;
   drop(keys: readonly BindingKey[]): Promise<void>;
   announce(keys: readonly BindingKey[]): Promise<void>;
 }
 
-/** More keys than this are not kept for later; the entries of others end with their TTL. */
+/** More keys than this are not kept for later: then nothing the cache holds is believed for as long as it holds it. */
 const MAX_UNTOLD = 10_000;
+
+export interface SharedBindingsOptions {
+  readonly cache: SharedBindingCache | null;
+  /** Longest life of an entry in the cache. */
+  readonly ttlMs: number;
+  readonly clock: Clock;
+  readonly logger: Logger;
+  readonly metrics: Metrics;
+}
 
 export class SharedBindings {
   readonly #cache: SharedBindingCache | null;
+  readonly #ttlMs: number;
+  readonly #clock: Clock;
   readonly #logger: Logger;
   readonly #errors: Counter;
+  /** clock.monotonic(): what was written before may be from before a change that nobody heard of. */
+  #distrustedBeforeMs: number;
   /** Changed while the cache could not be told: what it says of them may be of before. */
   readonly #untold = new Lru<string, BindingKey>(MAX_UNTOLD);
 
-  constructor(cache: SharedBindingCache | null, logger: Logger, metrics: Metrics) {
-    this.#cache = cache;
-    this.#logger = logger;
-    this.#errors = metrics.counter('gateway_store_errors_total', 'Failed calls to a store', {
+  constructor(options: SharedBindingsOptions) {
+    this.#cache = options.cache;
+    this.#ttlMs = options.ttlMs;
+    this.#clock = options.clock;
+    this.#distrustedBeforeMs = options.clock.monotonic();
+    this.#logger = options.logger;
+    this.#errors = options.metrics.counter('gateway_store_errors_total', 'Failed calls to a store', {
       store: 'redis',
       use: 'bindings',
     });
   }
 
+  /** A change may have been missed, or not have reached the cache: what was written before now is in doubt. */
+  distrust(): void {
+    this.#distrustedBeforeMs = this.#clock.monotonic();
+  }
+
   /** Undefined = a miss, or no answer. Never rejects. */
-  async find(key: BindingKey): Promise<CachedBinding | undefined> {
+  async find(key: BindingKey): Promise<FoundShared | undefined> {
     if (!this.#cache) return undefined;
     const isUntold = () => this.#untold.peek(cacheName(key)) !== undefined;
     const before = isUntold();
+    const askedAtMs = this.#clock.monotonic();
     try {
       const found = await this.#cache.find(key);
       // A drop that failed while this was under way counts as well.
-      const doubted = before || isUntold();
+      const untold = before || isUntold();
       this.tellAgain();
-      return doubted ? undefined : found;
+      return found && !untold ? { binding: found, doubtful: this.#isDoubtful(found, askedAtMs) } : undefined;
     } catch (error) {
       this.#failed('debug', error);
       return undefined;
     }
+  }
+
+  #isDoubtful({ remainingMs }: SharedBinding, askedAtMs: number): boolean {
+    // More than a whole life is left only if another gateway is configured otherwise: its age cannot be told.
+    if (remainingMs === null || remainingMs > this.#ttlMs) return true;
+    return askedAtMs - (this.#ttlMs - remainingMs) <= this.#distrustedBeforeMs;
   }
 
   /** Writes back what the store has answered; the command is under way when it returns. */
@@ -96,6 +136,7 @@ export class SharedBindings {
   #untellable(keys: readonly BindingKey[], error: unknown): void {
     this.#failed('warn', error);
     for (const key of keys) this.#untold.set(cacheName(key), key);
+    if (this.#untold.size >= MAX_UNTOLD) this.distrust();
   }
 
   #failed(level: 'debug' | 'warn', error: unknown): void {

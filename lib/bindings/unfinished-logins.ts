@@ -30,8 +30,11 @@ export class UnfinishedLogins {
   readonly #options: UnfinishedLoginsOptions;
   /** In the order they came. One user may have several: each of their tokens counts. */
   readonly #logins = new Set<{ readonly login: UnfinishedLogin; readonly untilMs: number }>();
+  /** How many logins each user has among them. */
+  readonly #users = new Map<string, number>();
   #timer: Timer | undefined;
   #delayMs = FIRST_RETRY_MS;
+  #retrying = false;
   #stopped = false;
 
   constructor(options: UnfinishedLoginsOptions) {
@@ -42,6 +45,20 @@ export class UnfinishedLogins {
     return this.#logins.size;
   }
 
+  /** True = a login of this user is still to be finished. */
+  has(serviceId: string, userId: string): boolean {
+    return this.#users.has(userKey(serviceId, userId));
+  }
+
+  /** The store that failed is back: no need to wait for the next try. */
+  retryNow(): void {
+    this.#delayMs = FIRST_RETRY_MS;
+    if (!this.#timer || this.#retrying) return;
+    this.#timer.cancel();
+    this.#timer = undefined;
+    this.#arm(0);
+  }
+
   /** Takes a login over. */
   add(login: UnfinishedLogin): void {
     if (this.#stopped || this.#logins.size >= MAX_LOGINS) {
@@ -49,6 +66,7 @@ export class UnfinishedLogins {
       return;
     }
     this.#logins.add({ login, untilMs: this.#options.clock.monotonic() + this.#options.keepMs });
+    this.#count(login, 1);
     this.#arm();
   }
 
@@ -62,14 +80,23 @@ export class UnfinishedLogins {
     this.#timer = undefined;
   }
 
-  #arm(): void {
+  #arm(delayMs = this.#delayMs): void {
     if (this.#timer || this.#stopped) return;
-    this.#timer = this.#options.clock.after(this.#delayMs, () => {
+    this.#timer = this.#options.clock.after(delayMs, () => {
+      this.#retrying = true;
       this.#retry().finally(() => {
+        this.#retrying = false;
         this.#timer = undefined;
         if (this.#logins.size > 0) this.#arm();
       });
     });
+  }
+
+  #count({ serviceId, userId }: UnfinishedLogin, change: 1 | -1): void {
+    const key = userKey(serviceId, userId);
+    const count = (this.#users.get(key) ?? 0) + change;
+    if (count === 0) this.#users.delete(key);
+    else this.#users.set(key, count);
   }
 
   async #retry(): Promise<void> {
@@ -93,6 +120,7 @@ export class UnfinishedLogins {
         }
       }
       this.#logins.delete(entry);
+      this.#count(login, -1);
     }
     this.#delayMs = failed ? Math.min(this.#delayMs * 2, LONGEST_RETRY_MS) : FIRST_RETRY_MS;
   }
@@ -100,4 +128,9 @@ export class UnfinishedLogins {
   #forget(login: UnfinishedLogin, reason: string): void {
     this.#options.logger.error('login_forgotten', { service: login.serviceId, user: login.userId, reason });
   }
+}
+
+/** Service ids hold no ':'. */
+function userKey(serviceId: string, userId: string): string {
+  return `${serviceId}:${userId}`;
 }

@@ -38,6 +38,8 @@ export interface StickyRouteOptions {
     anonymous(service: Service): Node;
   };
   readonly candidates: LoginCandidates;
+  /** True = a login of this user is still to be bound to the node that let them in. */
+  readonly loginPending: (serviceId: string, userId: string) => boolean;
   readonly extractToken: (context: RequestContext) => string | null;
   readonly rejectUnknownTokens: boolean;
   readonly clock: Clock;
@@ -95,6 +97,9 @@ class StickyRouter {
 
   async #bindToDefault(context: RequestContext, service: Service, userId: string, next: Handler): Promise<void> {
     const node = service.defaultNodeId === null ? undefined : service.nodesById.get(service.defaultNodeId);
+    if (this.#options.loginPending(service.id, userId)) {
+      throw new GatewayError('directory_unavailable', 'the login of this user is still to be bound');
+    }
     if (!node) throw new GatewayError('user_not_bound', 'this user has no node yet: log in again');
     // A new home is only started where a login would start one.
     if (!node.enabled) throw new GatewayError('node_disabled', 'the default node is switched off', { nodeId: node.id });

@@ -23,6 +23,8 @@ export interface PostgresListenerOptions {
    * is read. Also called for the first connection.
    */
   readonly onReconnect: () => void;
+  /** The connection is lost, or could not be made: from now on changes are missed. */
+  readonly onLost?: () => void;
   readonly logger: Logger;
   readonly clock?: Clock;
 }
@@ -116,6 +118,7 @@ export class PostgresListener {
   #lost(connection: Connection, error: unknown): void {
     if (this.#connection !== connection) return;
     this.#drop();
+    this.#options.onLost?.();
     const retryInMs = Math.round(this.#backoff.nextMs());
     this.#options.logger.warn('postgres_listener_lost', { error: describeError(error), retryInMs });
     this.#timer = this.#clock.after(retryInMs, () => this.#connect());

@@ -112,15 +112,15 @@ for (const kind of STORE_KINDS) {
         assert.equal(node.withToken(token).length - seen[index]!, node.id === home ? 100 : 0, node.id);
       });
       assert.equal(counterOf(gateway, `gateway_token_lookups_total{by="${TOKEN_STORE[kind]}"}`), 1);
-      const layer = kind === 'postgres+redis' ? 'redis' : 'store';
-      assert.equal(counterOf(gateway, `gateway_binding_lookups_total{layer="${layer}"}`), 1);
+      // Redis may hold what was before a change that nobody heard of while this gateway was down.
+      assert.equal(counterOf(gateway, 'gateway_binding_lookups_total{layer="store"}'), 1);
       if (monitor) {
         const commands = await monitor.commands();
         monitor.close();
         const tokenReads = commands.filter((line) => line.includes(token));
         assert.equal(tokenReads.length, 1, tokenReads.join('\n'));
-        const bindingReads = commands.filter((line) => line.includes('gateway:route:user:demo:u-alice'));
-        assert.equal(bindingReads.length, 1, bindingReads.join('\n'));
+        const bindingReads = commands.filter((line) => /"get" "gateway:route:user:demo:u-alice"/.test(line));
+        assert.equal(bindingReads.length, 1, commands.join('\n'));
       }
     });
   });

@@ -24,6 +24,7 @@ const RUNS = 400;
 const STEPS = 25;
 const USERS = ['1', '2'];
 const NAMES = ['alice', 'bob'];
+const SHARED_TTL_MS = 600_000;
 const NODES = ['n1', 'n2', 'n3'];
 
 /** What waits to happen: in order within a lane, in any order between lanes. */
@@ -142,7 +143,7 @@ class World {
   readonly lanes: Lanes;
   readonly rows: Rows;
   readonly gateways: readonly BindingService[];
-  readonly #shared = new Map<string, CachedBinding>();
+  readonly #shared = new Map<string, CachedBinding & { readonly writtenAtMs: number }>();
   readonly clock = new FakeClock();
   redisIsAway = false;
 
@@ -158,6 +159,7 @@ class World {
         new BindingService({
           store: this.#store(),
           shared: withRedis ? this.#cache(index) : null,
+          sharedTtlMs: SHARED_TTL_MS,
           ttlMs: 10_000,
           staleIfErrorMs: 300_000,
           maxEntries: 100,
@@ -196,13 +198,19 @@ class World {
         return effect();
       });
     return {
-      find: (key) => run(() => this.#shared.get(JSON.stringify(key))),
+      find: (key) =>
+        run(() => {
+          const entry = this.#shared.get(JSON.stringify(key));
+          return entry && { ...entry, remainingMs: SHARED_TTL_MS - (this.clock.monotonic() - entry.writtenAtMs) };
+        }),
       drop: (keys) => run(() => keys.forEach((key) => void this.#shared.delete(JSON.stringify(key)))),
       write: ({ nodeId, epoch, frozen, ...names }) =>
         run(() => {
           for (const key of keysOf({ nodeId, epoch, frozen, ...names })) {
             const known = this.#shared.get(JSON.stringify(key));
-            if (!known || known.epoch <= epoch) this.#shared.set(JSON.stringify(key), { nodeId, epoch, frozen });
+            const writtenAtMs = this.clock.monotonic();
+            if (!known || known.epoch <= epoch)
+              this.#shared.set(JSON.stringify(key), { nodeId, epoch, frozen, writtenAtMs });
           }
         }),
       announce: (keys) =>

@@ -3,6 +3,7 @@ import { beforeEach, describe, it } from 'node:test';
 import { keysOf } from '../../lib/bindings/binding-keys.ts';
 import { BindingService, type CachedBinding, type SharedBindingCache } from '../../lib/bindings/binding-service.ts';
 import type { BindingKey, BindingPage, BindingStore, BindResult } from '../../lib/bindings/binding-store.ts';
+import type { SharedBinding } from '../../lib/bindings/shared-bindings.ts';
 import type { Binding } from '../../lib/model.ts';
 import { silentLogger } from '../../lib/observe/log.ts';
 import { Metrics } from '../../lib/observe/metrics.ts';
@@ -83,12 +84,15 @@ class MapCache implements SharedBindingCache {
   /** As for the store: the answer is taken at the beginning and given when the gate opens. */
   findGate: Gate | undefined;
 
-  async find(key: BindingKey): Promise<CachedBinding | undefined> {
+  remainingMs: number | null = SHARED_TTL_MS;
+
+  async find(key: BindingKey): Promise<SharedBinding | undefined> {
     this.finds += 1;
     this.#mayFail();
     const found = this.entries.get(JSON.stringify(key));
+    const { remainingMs } = this;
     await this.findGate?.promise;
-    return found;
+    return found && { ...found, remainingMs };
   }
   async write(value: Binding): Promise<void> {
     this.#mayFail();
@@ -112,6 +116,7 @@ class MapCache implements SharedBindingCache {
   }
 }
 
+const SHARED_TTL_MS = 600_000;
 const ID: BindingKey = { kind: 'id', serviceId: 's', userId: '1' };
 const NAME: BindingKey = { kind: 'name', serviceId: 's', username: 'alice' };
 
@@ -128,12 +133,15 @@ describe('BindingService', () => {
     store = new OneRowStore();
     shared = new MapCache();
     service = make(shared);
+    // What is in the shared cache was written after the start.
+    clock.advance(1);
   });
 
   function make(cache: SharedBindingCache | null): BindingService {
     return new BindingService({
       store,
       shared: cache,
+      sharedTtlMs: SHARED_TTL_MS,
       ttlMs: 10_000,
       staleIfErrorMs: 300_000,
       maxEntries: 100,
@@ -562,6 +570,34 @@ describe('BindingService', () => {
       store.row = binding('n2', 4);
       assert.equal(await nodeOf(), 'n2');
       assert.equal(service.cachedByUserId('s', '1')?.epoch, 4, 'the next binding is above what was removed');
+    });
+
+    it('nor an entry that may be from before a change nobody heard of, unless the store is away', async () => {
+      const put = (node: string, remainingMs: number | null) => {
+        clock.advance(10_000);
+        old(node, 1);
+        shared.remainingMs = remainingMs;
+      };
+      service.expireAll();
+      store.row = binding('n2', 1);
+      const older = SHARED_TTL_MS - 20_000;
+      for (const remainingMs of [older, null, SHARED_TTL_MS + 1]) {
+        put('n1', remainingMs);
+        assert.equal(await nodeOf(), 'n2', String(remainingMs));
+        await settle();
+        assert.equal(shared.entries.get(JSON.stringify(ID))?.nodeId, 'n2', 'it is replaced');
+      }
+      put('n3', SHARED_TTL_MS - 1);
+      assert.equal(await nodeOf(), 'n3', 'a later entry is believed');
+      store.failing = true;
+      put('n1', older);
+      assert.equal(await nodeOf(), 'n1', 'PostgreSQL is away: better than nothing');
+      clock.advance(10_000);
+      service.distrustShared();
+      shared.entries.clear();
+      old('n1', 0);
+      assert.equal(await nodeOf(), 'n1', 'the same from the local cache, as the entry is below what is known');
+      assert.equal(count('gateway_binding_lookups_total{layer="stale"}'), 1);
     });
 
     it('when the store says that there is none, without any news', async () => {

@@ -90,6 +90,30 @@ describe('UnfinishedLogins', () => {
     assert.equal(forgotten(), 1);
   });
 
+  it('knows whose logins are not finished yet', async () => {
+    logins.add(login('alice'));
+    logins.add(login('alice'));
+    logins.add(login('bob'));
+    assert.equal(logins.has('demo', 'alice'), true);
+    assert.equal(logins.has('other', 'alice'), false);
+    assert.equal(logins.has('demo', 'carol'), false);
+    fault = undefined;
+    await advance(500);
+    assert.deepEqual(done, ['alice', 'alice', 'bob']);
+    for (const name of ['alice', 'bob']) assert.equal(logins.has('demo', name), false, name);
+  });
+
+  it('tries at once when it hears that the store is back, and only then', async () => {
+    logins.add(login('alice'));
+    for (const ms of [500, 1_000, 2_000]) await advance(ms);
+    fault = undefined;
+    logins.retryNow();
+    await advance(0);
+    assert.deepEqual(done, ['alice']);
+    logins.retryNow();
+    assert.equal(clock.pending, 0, 'nothing is left to do');
+  });
+
   it('gives a login up, loudly, when it is too old', async () => {
     logins.add(login('old'));
     await advance(500);

@@ -32,6 +32,7 @@ function options(more: Partial<StickyRouteOptions>): StickyRouteOptions {
     health: { isUsable: () => true, probeNow: async () => undefined },
     placement: { choose: () => NODE, release: () => undefined, anonymous: () => NODE },
     candidates: new LoginCandidates(() => undefined),
+    loginPending: () => false,
     extractToken: () => 'token',
     rejectUnknownTokens: false,
     clock: new FakeClock(),
@@ -49,6 +50,15 @@ describe('the sticky route stage', () => {
     await assert.rejects(async () => stage(contextOf(SERVICE), () => assert.fail('nothing is forwarded')), {
       code: 'directory_unavailable',
     });
+  });
+
+  it('neither binds a user to the default node nor sends them to a login while one of theirs is to be bound', async () => {
+    for (const service of [SERVICE, { ...SERVICE, defaultNodeId: null }]) {
+      const stage = stickyRoute(options({ loginPending: (id, user) => id === service.id && user === 'alice' }));
+      await assert.rejects(async () => stage(contextOf(service), () => assert.fail('nothing is forwarded')), {
+        code: 'directory_unavailable',
+      });
+    }
   });
 
   it('follows the binding in force when another gateway bound the user elsewhere in the meantime', async () => {

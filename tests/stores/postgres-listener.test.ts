@@ -33,13 +33,16 @@ describe('PostgresListener', () => {
   const notify = (payload: string) => runSql(server.url, `SELECT pg_notify('odd "name"', '${payload}')`);
   const listen = (clock?: Clock, logger: Logger = silentLogger, port = gate.port) => {
     const heard: string[] = [];
-    const state = { reconnects: 0 };
+    const state = { reconnects: 0, losses: 0 };
     const listener = new PostgresListener({
       postgres: postgresOptions(`postgres://postgres@127.0.0.1:${port}/postgres`, { queryTimeoutMs: 3_000 }),
       channels: ['odd "name"', 'second'],
       onMessage: (channel, payload) => heard.push(`${channel}: ${payload}`),
       onReconnect: () => {
         state.reconnects += 1;
+      },
+      onLost: () => {
+        state.losses += 1;
       },
       logger,
       ...(clock ? { clock } : {}),
@@ -71,8 +74,10 @@ describe('PostgresListener', () => {
   test('comes back by itself after the connection was cut and says so', async () => {
     const { listener, heard, state } = listen();
     await until(() => state.reconnects === 1);
+    assert.equal(state.losses, 0);
     gate.cut();
     await until(() => state.reconnects === 2);
+    assert.ok(state.losses >= 1);
     await notify('after the cut');
     await until(() => heard.length === 1);
     listener.stop();

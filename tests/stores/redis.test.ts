@@ -152,11 +152,16 @@ describe('Redis', () => {
       await cache().write(binding('n1', 3));
       assert.equal(await redis.get('gateway:route:user:s:1'), 'n1 3');
       assert.equal(await redis.get('gateway:route:name:s:alice'), 'n1 3');
-      assert.deepEqual(await cache().find(id), { nodeId: 'n1', epoch: 3, frozen: false });
-      assert.deepEqual(await cache().find(name), { nodeId: 'n1', epoch: 3, frozen: false });
+      for (const key of [id, name]) {
+        const { remainingMs, ...found } = (await cache().find(key)) ?? assert.fail('not found');
+        assert.deepEqual(found, { nodeId: 'n1', epoch: 3, frozen: false });
+        assert.ok(remainingMs !== null && remainingMs > 0 && remainingMs <= 600_000, String(remainingMs));
+      }
       await cache().write(binding('n1', 3, true));
       assert.equal(await redis.get('gateway:route:user:s:1'), 'n1 3 frozen');
-      assert.deepEqual(await cache().find(id), { nodeId: 'n1', epoch: 3, frozen: true });
+      assert.equal((await cache().find(id))?.frozen, true);
+      await server.command('PERSIST', 'gateway:route:user:s:1');
+      assert.equal((await cache().find(id))?.remainingMs, null);
     });
 
     it('never replaces a higher epoch by a lower one, but an equal and a lower by a higher', async () => {
