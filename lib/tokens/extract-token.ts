@@ -53,9 +53,14 @@ function firstField(raw: readonly string[], name: string): string | undefined {
   return undefined;
 }
 
+/** A proxy in front may leave the cookies of HTTP/2 in several fields, and nodes join them (RFC 9113 section 8.2.3). */
 function cookieValue(raw: readonly string[], name: string): string | undefined {
-  const header = firstField(raw, 'cookie');
-  return header === undefined ? undefined : readCookie(header, name);
+  for (let index = 0; index + 1 < raw.length; index += 2) {
+    if (raw[index]?.length !== 6 || raw[index]?.toLowerCase() !== 'cookie') continue;
+    const value = readCookie(raw[index + 1] ?? '', name);
+    if (value !== undefined) return value;
+  }
+  return undefined;
 }
 
 function queryValue(url: string, name: string): string | undefined {

@@ -2,6 +2,7 @@
  * From token to user: local cache, then the gateway's own stores, then the resolvers, in order. Failing to ask is
  * never taken for the answer "nobody".
  */
+import { createHash } from 'node:crypto';
 import { GatewayError } from '../errors.ts';
 import { describeError, type Logger, maskToken } from '../observe/log.ts';
 import type { Counter, Metrics } from '../observe/metrics.ts';
@@ -13,11 +14,13 @@ import type { TokenResolver, TokenStore } from './token-store.ts';
 const HIT_FRESH_MS = 10_000;
 /** How long "nobody" is believed. */
 const MISS_FRESH_MS = 1_000;
-/** A longer token is nobody's; it is not looked up. */
-const MAX_TOKEN_LENGTH = 4_096;
+/** A longer token is cached under its hash. How long a token may be at all is for limits.header to say. */
+const MAX_KEY_LENGTH = 512;
+/** Tokens of logins that the durable store does not have yet; of more than this the oldest are forgotten. */
+const MAX_UNSAVED = 10_000;
 
 export interface TokenServiceOptions {
-  /** Asked in order; a login's token is kept in all of them. */
+  /** Asked in order; a login's token is kept in all of them. The last one is the durable one. */
   readonly stores: readonly TokenStore[];
   readonly resolvers: readonly TokenResolver[];
   readonly tokenTtlMs: number;
@@ -32,7 +35,7 @@ interface Entry {
   /** null = nobody. */
   readonly userId: string | null;
   readonly loadedAtMs: number;
-  /** The token itself is good until then, clock.now(). */
+  /** The token itself is good until then, clock.monotonic(). */
   readonly expiresAtMs: number;
 }
 
@@ -48,6 +51,8 @@ export class TokenService {
   readonly #options: TokenServiceOptions;
   readonly #entries: Lru<string, Entry>;
   readonly #flights = new Map<string, Flight>();
+  /** Logins whose token the durable store does not have yet: it would say "nobody". */
+  readonly #unsaved = new Lru<string, { readonly userId: string; readonly untilMs: number }>(MAX_UNSAVED);
   readonly #answered: Record<'local' | 'stale' | 'nobody' | 'failed', Counter>;
 
   constructor(options: TokenServiceOptions) {
@@ -63,14 +68,11 @@ export class TokenService {
 
   /** User id, null for nobody, undefined = not known here, ask `resolve`. No I/O, for the hot path. */
   cached(realm: string, token: string): string | null | undefined {
-    if (token.length > MAX_TOKEN_LENGTH) return null;
-    const entry = this.#entries.get(`${realm}:${token}`);
+    const entry = this.#entries.get(cacheKey(realm, token));
     if (entry === undefined) return undefined;
-    const now = this.#options.clock.now();
+    const now = this.#options.clock.monotonic();
     const freshMs = entry.userId === null ? MISS_FRESH_MS : HIT_FRESH_MS;
-    const ageMs = now - entry.loadedAtMs;
-    // Below 0 the clock was set back: how old the entry is, nobody knows.
-    if (ageMs < 0 || ageMs >= freshMs || now >= entry.expiresAtMs) return undefined;
+    if (now - entry.loadedAtMs >= freshMs || now >= entry.expiresAtMs) return undefined;
     this.#answered.local.inc();
     return entry.userId;
   }
@@ -79,7 +81,7 @@ export class TokenService {
   resolve(realm: string, token: string): Promise<string | null> {
     const cached = this.cached(realm, token);
     if (cached !== undefined) return Promise.resolve(cached);
-    const key = `${realm}:${token}`;
+    const key = cacheKey(realm, token);
     const running = this.#flights.get(key);
     if (running) return running.promise;
     const flight: Flight = { key, promise: Promise.resolve(null), overtakenBy: undefined };
@@ -91,23 +93,26 @@ export class TokenService {
   }
 
   /**
-   * Keeps a login's token in every store. This gateway knows it at once. Resolves when all stores have settled and one
-   * has it; rejects when none has.
+   * Keeps a login's token in every store. This gateway knows it at once. Resolves when all stores have settled and the
+   * durable one has it; rejects when that has not, and is to be called again.
    */
   async remember(realm: string, token: string, userId: string): Promise<void> {
-    if (token.length > MAX_TOKEN_LENGTH) {
-      this.#options.logger.warn('token_too_long', { realm, length: token.length });
-      return;
-    }
-    this.#overtake(`${realm}:${token}`, userId);
-    this.#keep(`${realm}:${token}`, userId, null);
+    const key = cacheKey(realm, token);
+    this.#overtake(key, userId);
+    this.#keep(key, userId, null);
+    const unsaved = { userId, untilMs: this.#options.clock.monotonic() + this.#options.tokenTtlMs };
+    this.#unsaved.set(key, unsaved);
     await this.#save(realm, token, userId, this.#options.tokenTtlMs);
+    // Not if another login has the same token by now.
+    if (this.#unsaved.peek(key) === unsaved) this.#unsaved.delete(key);
   }
 
   /** Forgets a token here and in every store. */
   async forget(realm: string, token: string): Promise<void> {
-    this.#overtake(`${realm}:${token}`, null);
-    this.#entries.delete(`${realm}:${token}`);
+    const key = cacheKey(realm, token);
+    this.#overtake(key, null);
+    this.#entries.delete(key);
+    this.#unsaved.delete(key);
     await Promise.all(this.#options.stores.map((store) => store.remove(realm, token)));
   }
 
@@ -135,6 +140,10 @@ export class TokenService {
       }
     }
     if (flight.overtakenBy) return this.#latest(flight.key, flight.overtakenBy.userId);
+    const unsaved = this.#unsaved.get(flight.key);
+    if (unsaved && this.#options.clock.monotonic() < unsaved.untilMs) {
+      return this.#found(flight, unsaved.userId, null, 'local');
+    }
     if (failure !== undefined) return this.#stale(flight.key, failure);
     this.#answered.nobody.inc();
     this.#keep(flight.key, null, null);
@@ -170,7 +179,7 @@ export class TokenService {
   }
 
   #keep(key: string, userId: string | null, remainingMs: number | null): void {
-    const now = this.#options.clock.now();
+    const now = this.#options.clock.monotonic();
     const expiresAtMs = remainingMs === null ? Number.POSITIVE_INFINITY : now + remainingMs;
     this.#entries.set(key, { userId, loadedAtMs: now, expiresAtMs });
   }
@@ -187,16 +196,11 @@ export class TokenService {
     const results = await Promise.allSettled(
       this.#options.stores.map((store) => store.save(realm, token, userId, ttlMs)),
     );
-    let failure: unknown;
-    let saved = 0;
     for (const [index, result] of results.entries()) {
-      if (result.status === 'fulfilled') saved += 1;
-      else {
-        failure ??= result.reason;
-        this.#failed(this.#options.stores[index]?.name ?? '', token, result.reason);
-      }
+      if (result.status === 'rejected') this.#failed(this.#options.stores[index]?.name ?? '', token, result.reason);
     }
-    if (saved === 0 && failure !== undefined) throw failure;
+    const durable = results.at(-1);
+    if (durable?.status === 'rejected') throw durable.reason;
   }
 
   /** The resolver can be asked again, so this is for speed and for its absence only. */
@@ -224,4 +228,10 @@ export class TokenService {
       by,
     });
   }
+}
+
+/** Realms hold no ':' and no NUL. */
+function cacheKey(realm: string, token: string): string {
+  if (token.length <= MAX_KEY_LENGTH) return `${realm}:${token}`;
+  return `${realm}\0${createHash('sha256').update(token).digest('base64')}`;
 }

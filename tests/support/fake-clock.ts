@@ -3,6 +3,7 @@ import type { Clock, Timer } from '../../lib/support/clock.ts';
 
 export class FakeClock implements Clock {
   #nowMs: number;
+  #wallOffsetMs = 0;
   #sequence = 0;
   readonly #timers = new Map<number, { dueMs: number; callback: () => void }>();
 
@@ -15,7 +16,12 @@ export class FakeClock implements Clock {
   }
 
   now(): number {
-    return this.#nowMs;
+    return this.#nowMs + this.#wallOffsetMs;
+  }
+
+  /** Sets the wall clock forward or back, as an operator or NTP may; monotonic time goes on. */
+  setWall(byMs: number): void {
+    this.#wallOffsetMs += byMs;
   }
 
   monotonic(): number {
