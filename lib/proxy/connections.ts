@@ -37,6 +37,8 @@ export interface NodeConnections {
 interface Entry extends NodeConnections {
   readonly agent: NodeAgent;
   readonly fingerprint: string;
+  /** As it was last asked for. */
+  node: Node;
 }
 
 export interface ConnectionsOptions {
@@ -47,6 +49,7 @@ export interface ConnectionsOptions {
 export class Connections {
   readonly #options: ConnectionsOptions;
   readonly #entries = new Map<string, Entry>();
+  #snapshot: Snapshot | undefined;
   #timer: Timer | undefined;
 
   constructor(options: ConnectionsOptions) {
@@ -56,8 +59,16 @@ export class Connections {
   /** The connections of `node`, made at its first use. */
   of(node: Node, service: Service): NodeConnections {
     const entry = this.#entries.get(node.id);
-    if (entry) return entry;
-    return this.#open(node, service);
+    return entry?.node === node ? entry : this.#ofChanged(entry, node, service);
+  }
+
+  /** What a request still holds of an older snapshot must not open a node's old address for all that follow. */
+  #ofChanged(entry: Entry | undefined, node: Node, service: Service): Entry {
+    const nodeNow = this.#snapshot?.nodes.get(node.id) ?? node;
+    const serviceNow = this.#snapshot?.services.get(nodeNow.serviceId) ?? service;
+    if (entry?.fingerprint !== this.#fingerprint(nodeNow, serviceNow)) return this.#open(nodeNow, serviceNow);
+    entry.node = nodeNow;
+    return entry;
   }
 
   get inFlight(): ReadonlyMap<string, number> {
@@ -66,6 +77,7 @@ export class Connections {
 
   /** Closes the idle connections of nodes that are gone, disabled or have another address or TLS set-up now. */
   retain(snapshot: Snapshot): void {
+    this.#snapshot = snapshot;
     for (const [id, entry] of this.#entries) {
       const node = snapshot.nodes.get(id);
       const service = node && snapshot.services.get(node.serviceId);
@@ -106,6 +118,7 @@ export class Connections {
       agent: new NodeAgent(connect, true),
       freshAgent: new NodeAgent(connect, false),
       inFlight: 0,
+      node,
       fingerprint: this.#fingerprint(node, service),
     };
     this.#entries.set(node.id, entry);
