@@ -4,6 +4,7 @@ import * as zlib from 'node:zlib';
 import type { LoginResponseMapping } from '../model.ts';
 import { fieldValues } from '../proxy/headers.ts';
 import { asIdentifier, equalsScalar, type JsonValue, parseJsonDigits, readPath } from '../support/json-digits.ts';
+import { unstorable } from '../support/storable-text.ts';
 
 export interface LoginSuccess {
   readonly userId: string;
@@ -37,14 +38,15 @@ export function readLoginUsername(
 }
 
 /**
- * Who logged in, or null when this is not a success: another status than 2xx, a success field that differs, or no user
- * id or username where the mapping says. Rejects only for a body that cannot be decompressed.
+ * Who logged in; null when this is not a success: another status than 2xx, a success field that differs, or no user
+ * id or username where the mapping says; `unusable` when all is there, but what stands in their place can name nobody.
+ * Rejects only for a body that cannot be decompressed.
  */
 export async function readLoginResponse(
   response: LoginResponse,
   mapping: LoginResponseMapping,
   requestUsername: string | null,
-): Promise<LoginSuccess | null> {
+): Promise<LoginSuccess | 'unusable' | null> {
   if (response.status < 200 || response.status > 299 || response.body.length === 0) return null;
   const decoded = await decode(response);
   const document = decoded === undefined ? undefined : parse(decoded.toString('utf8'));
@@ -52,22 +54,29 @@ export async function readLoginResponse(
   for (const [path, expected] of Object.entries(mapping.success)) {
     if (!equalsScalar(readPath(document, path), expected)) return null;
   }
-  const userId = asIdentifier(readPath(document, mapping.userId));
-  if (userId === undefined) return null;
+  const userIdFound = readPath(document, mapping.userId);
+  if (isMissing(userIdFound)) return null;
+  const userId = asIdentifier(userIdFound);
+  if (userId === undefined) return 'unusable';
   const token = readToken(mapping.token, document, response.rawHeaders);
   if (mapping.username === null) return { userId, username: requestUsername, token };
   const username = readPath(document, mapping.username);
-  if (asIdentifier(username) === undefined) return null;
+  if (isMissing(username)) return null;
+  if (asIdentifier(username) === undefined) return 'unusable';
   return { userId, username: asUsername(username) ?? null, token };
 }
 
+function isMissing(value: JsonValue | undefined): boolean {
+  return value === undefined || value === null || value === '';
+}
+
 /**
- * As asIdentifier, but nothing for a name whose bytes were no UTF-8: what is left of it may equal what is left of
- * somebody else's, and would lead to that user's node.
+ * As asIdentifier, but nothing for a name that no store can hold, or whose bytes were no UTF-8: what is left of it may
+ * equal what is left of somebody else's, and would lead to that user's node.
  */
 function asUsername(value: JsonValue | undefined): string | undefined {
   const name = asIdentifier(value);
-  return name?.includes('\ufffd') ? undefined : name;
+  return name === undefined || name.includes('\ufffd') || unstorable(name) ? undefined : name;
 }
 
 function parse(text: string): JsonValue | undefined {

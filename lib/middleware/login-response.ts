@@ -78,7 +78,7 @@ class LoginInspector {
   async #bindIfSuccess(context: RequestContext, nodeResponse: IncomingMessage, chunks: readonly Buffer[]) {
     const { service, match, node, login } = context;
     if (!service || !match || !node || !login) return;
-    let success: LoginSuccess | null;
+    let success: LoginSuccess | 'unusable' | null;
     try {
       success = await readLoginResponse(
         {
@@ -95,6 +95,16 @@ class LoginInspector {
         error: describeError(error),
       });
       success = null;
+    }
+    if (success === 'unusable') {
+      // The node has let somebody in, but the gateway cannot know them again.
+      this.#options.logger.warn('login_user_unusable', {
+        requestId: context.requestId,
+        service: service.id,
+        fix: 'the user id, and the username if login.response names one, are to be texts of 1 to 256 characters or whole numbers',
+      });
+      this.#count('unusable');
+      return;
     }
     if (!success) {
       this.#count('not_a_success');

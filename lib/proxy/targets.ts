@@ -11,6 +11,7 @@
  *   `#` and bytes above 0x7e are refused in it.
  */
 import type { Service } from '../model.ts';
+import { foldPath } from '../support/fold-path.ts';
 
 /** An absolute-form target, taken apart (RFC 9112 3.2.2). */
 export interface AbsoluteTarget {
@@ -68,10 +69,10 @@ export function pathOf(url: string): string {
 }
 
 /**
- * True when `path` (no query) is one of a service's login paths, byte for byte. Encoded letters, another case, a
- * trailing slash or path parameters make another path: such a login passes through and binds nobody, which costs its
- * user a 503 later, never a wrong node. `routePrefix`: the prefix of the route through which the service was reached,
- * '' or '/' for the root; null = reached by its own prefix.
+ * True when `path` (no query) is one of a service's login paths, or what the node may take for one: with encoded
+ * letters, another case, a trailing slash, path parameters. A node that let somebody in there would give out a token
+ * the gateway knows nothing of. `routePrefix`: the prefix of the route through which the service was reached, '' or
+ * '/' for the root; null = reached by its own prefix.
  */
 export function isLoginPath(
   service: Pick<Service, 'loginPaths' | 'pathPrefix'>,
@@ -79,12 +80,12 @@ export function isLoginPath(
   routePrefix: string | null = null,
 ): boolean {
   if (service.loginPaths.size === 0) return false;
-  if (routePrefix === null) return service.loginPaths.has(path);
+  if (routePrefix === null) return service.loginPaths.has(foldPath(path));
   const route = routePrefix === '/' ? '' : routePrefix;
   if (!path.startsWith(route)) return false;
   // A service with a prefix of its own keeps it in its login paths; the route's takes its place on the wire.
   const own = service.pathPrefix === null || service.pathPrefix === '/' ? '' : service.pathPrefix;
-  return service.loginPaths.has(own + path.slice(route.length));
+  return service.loginPaths.has(foldPath(own + path.slice(route.length)));
 }
 
 function checkFrom(url: string, start: number): string | null {

@@ -12,6 +12,7 @@ import type {
   ServiceDefinition,
   Snapshot,
 } from '../model.ts';
+import { foldPath } from '../support/fold-path.ts';
 
 export interface SnapshotMeta {
   readonly version: number;
@@ -52,7 +53,7 @@ function buildService(definition: ServiceDefinition): Service {
     ...definition,
     nodes,
     nodesById: new Map(nodes.map((node) => [node.id, node])),
-    loginPaths: new Set(paths.map((path) => prefix + path)),
+    loginPaths: new Set(paths.map((path) => foldPath(prefix + path))),
   });
 }
 

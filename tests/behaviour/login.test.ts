@@ -184,20 +184,24 @@ for (const kind of STORE_KINDS) {
       });
 
       it('binds by the further login paths too, and by no other', async () => {
-        for (const path of ['/js/a/auth/sms', '/js/a/oauth/callback', '/js/a/auth/login?lang=zh']) {
+        // What a node may take for its login path is one too: the token it gives must be known.
+        for (const path of [
+          '/js/a/auth/sms',
+          '/js/a/oauth/callback',
+          '/js/a/auth/login?lang=zh',
+          '/js/a/auth/login/',
+          '/js/a/AUTH/login',
+          '/js/a/auth/%6Cogin',
+          '/js/a//auth/login',
+          '/js/a/auth;v=1/login;jsessionid=2',
+        ]) {
           const name = newName();
           for (const node of nodes) node.handler = (_, response) => sendJson(response, loginSuccess(name));
           answerAll((_, response) => sendJson(response, loginSuccess(name)));
           const answer = await call(gateway.port, path, { method: 'POST', headers: HEAD, body: '{}' });
           assert.equal((await rowOf(userIdOf(name)))?.nodeId, nodeNamed(answer).id, path);
         }
-        for (const path of [
-          '/js/a/auth/login/',
-          '/js/a/auth/login/x',
-          '/js/a/auth',
-          '/js/a/auth/smsx',
-          '/js/a/AUTH/login',
-        ]) {
+        for (const path of ['/js/a/auth/login/x', '/js/a/auth', '/js/a/auth/smsx', '/js/a/auth%2Flogin']) {
           const name = newName();
           for (const node of nodes) node.handler = (_, response) => sendJson(response, loginSuccess(name));
           assert.equal((await call(gateway.port, path, { method: 'POST', headers: HEAD, body: '{}' })).status, 200);

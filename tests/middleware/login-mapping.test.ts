@@ -175,7 +175,6 @@ describe('readLoginResponse', () => {
     ['no code', OK.replace('"code":200,', '')],
     ['no user id', OK.replace('userId', 'id')],
     ['a user id that is null', OK.replace('1790000000000000001', 'null')],
-    ['a user id that is no whole number', OK.replace('1790000000000000001', '1.5')],
     ['an empty user id', OK.replace('1790000000000000001', '""')],
     ['no username', OK.replace('username', 'name')],
     ['an empty username', OK.replace('alice', '')],
@@ -189,6 +188,19 @@ describe('readLoginResponse', () => {
       assert.equal(await read(body, status === undefined ? {} : { status }), null);
     });
   }
+
+  it('says so when a success names a user that nobody can be', async () => {
+    const id = (value: string) => OK.replace('1790000000000000001', value);
+    for (const value of ['1.5', '12.0', '1e3', 'true', '{}', '["a"]', '"a\\u0000"', '"a\\tb"', `"${'a'.repeat(257)}"`])
+      assert.equal(await read(id(value)), 'unusable', value);
+    for (const value of ['x'.repeat(257), 'a\\u0000'])
+      assert.equal(await read(OK.replace('alice', value)), 'unusable', value);
+  });
+
+  it('leaves out a username that no store can hold', async () => {
+    assert.deepEqual(await read(OK.replace('alice', '\\ud800')), { ...ALICE, username: null });
+    assert.equal(readLoginUsername('application/json', undefined, Buffer.from('{"u":"\\udc00x"}'), 'u'), null);
+  });
 
   it('wants every success field equal, of its own kind', async () => {
     const success = { ok: true, code: '0', 'status.error': null };
@@ -208,9 +220,10 @@ describe('readLoginResponse', () => {
 
   it("takes the request's username only where the mapping has none", async () => {
     const named = { requestUsername: 'Bob' };
-    assert.equal((await read(OK, named))?.username, 'alice');
-    assert.equal((await read(OK, { ...named, mapping: { username: null } }))?.username, 'Bob');
-    assert.equal((await read(OK, { mapping: { username: null } }))?.username, null);
+    const anonymous = { mapping: { username: null } };
+    assert.deepEqual(await read(OK, named), ALICE);
+    assert.deepEqual(await read(OK, { ...named, ...anonymous }), { ...ALICE, username: 'Bob' });
+    assert.deepEqual(await read(OK, anonymous), { ...ALICE, username: null });
     assert.equal(await read(OK, { ...named, mapping: { username: 'data.nick' } }), null);
   });
 
@@ -221,8 +234,10 @@ describe('readLoginResponse', () => {
   });
 
   describe('the token', () => {
-    const tokenOf = async (token: string | null, headers: readonly string[] = [], body: string = OK) =>
-      (await read(body, { headers, mapping: { token } }))?.token;
+    const tokenOf = async (token: string | null, headers: readonly string[] = [], body: string = OK) => {
+      const success = await read(body, { headers, mapping: { token } });
+      return success === 'unusable' ? assert.fail('unusable') : success?.token;
+    };
 
     it('comes from a dotted path, and may be missing', async () => {
       assert.equal(await tokenOf('data.token'), 't-1');

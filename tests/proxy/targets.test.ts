@@ -154,17 +154,26 @@ describe('isLoginPath', () => {
   const own = { pathPrefix: '/js/a', loginPaths: new Set(['/js/a/auth/login', '/js/a/auth/sms']) };
   const bare = { pathPrefix: null, loginPaths: new Set(['/auth/login']) };
 
-  it('compares byte for byte', () => {
-    assert.equal(isLoginPath(own, '/js/a/auth/login'), true);
-    assert.equal(isLoginPath(own, '/js/a/auth/sms'), true);
+  it('knows what a node may take for the same path, and nothing else', () => {
     for (const path of [
+      '/js/a/auth/login',
+      '/js/a/auth/sms',
       '/js/a/auth/login/',
       '/js/a/auth/%6cogin',
+      '/js/a/auth/%4Cogin',
       '/js/a/auth/Login',
       '/js/a/auth/login;x=1',
-      '/js/a//auth/login',
+      '/js/a/auth/login%3bx=1',
+      '/js/a//auth///login//',
+    ])
+      assert.equal(isLoginPath(own, path), true, path);
+    for (const path of [
       '/auth/login',
       '/js/a',
+      '/js/a/auth%2flogin',
+      '/js/a/auth/%256cogin',
+      '/js/a/auth/login/x',
+      '/',
     ])
       assert.equal(isLoginPath(own, path), false, path);
   });
@@ -176,6 +185,7 @@ describe('isLoginPath', () => {
       assert.equal(isLoginPath(service, '/auth/login', ''), true);
       assert.equal(isLoginPath(service, '/other/auth/login', '/api'), false);
       assert.equal(isLoginPath(service, '/js/a/auth/login', '/api'), false);
+      assert.equal(isLoginPath(service, '/api/auth/Login/', '/api'), true);
     }
     assert.equal(isLoginPath({ pathPrefix: '/', loginPaths: new Set(['/login']) }, '/api/login', '/api'), true);
   });
