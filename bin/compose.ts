@@ -79,6 +79,8 @@ interface Stores {
   readonly redis: RedisStore | null;
   /** For the line that says what the gateway stands on. */
   readonly description: string;
+  /** Calls back when the store of bindings answers again after it failed. */
+  onAvailable(listener: () => void): void;
   /** Resolves when the first load is done, or goes on in the background. */
   startRegistry(): Promise<void>;
   reloadRegistry(options: GatewayOptions): Promise<void>;
@@ -204,7 +206,12 @@ export class Gateway implements Stoppable {
       logger: this.#logger,
       metrics: this.metrics,
     });
-    const tokens = await this.#makeTokens(stores);
+    const unfinished = new UnfinishedLogins({
+      clock: this.#clock,
+      logger: this.#logger,
+      keepMs: options.identity.tokenTtlMs,
+    });
+    const tokens = await this.#makeTokens(stores, unfinished);
     const placement = new Placement({
       health,
       counts: stores.bindings,
@@ -212,11 +219,6 @@ export class Gateway implements Stoppable {
       logger: this.#logger,
     });
     const balancer = new StatelessBalancer(health);
-    const unfinished = new UnfinishedLogins({
-      clock: this.#clock,
-      logger: this.#logger,
-      keepMs: options.identity.tokenTtlMs,
-    });
     const tunnels = new Tunnels(bindings);
     const connections = new Connections({ connectMs: options.timeouts.connectMs, clock: this.#clock });
     const forwarder = this.#makeForwarder(connections, checker);
@@ -240,7 +242,8 @@ export class Gateway implements Stoppable {
     this.#started.push(unfinished, { stop: () => tunnels.closeAll(CLOSE_GOING_AWAY) });
     this.#run(forwarder);
     this.#run(checker);
-    this.#listenForChanges(bindings, shared, unfinished);
+    this.#listenForChanges(bindings, shared);
+    stores.onAvailable(() => unfinished.storeIsBack());
     await stores.startRegistry();
     await this.#startAdmin();
     for (const listener of listeners) {
@@ -283,6 +286,8 @@ export class Gateway implements Stoppable {
       tokens: [tokens],
       redis: redis ? await this.#openRedis(redis, 'gateway') : null,
       description: `embedded (${dataDir})${redis ? ' + Redis' : ''}`,
+      // A disk that is full tells nobody when it no longer is.
+      onAvailable: () => undefined,
       startRegistry: async () => {
         await registry.start();
         this.#started.push(registry);
@@ -318,6 +323,7 @@ export class Gateway implements Stoppable {
       tokens: redis ? [new RedisTokenStore(redis, this.#logger), inPostgres] : [inPostgres],
       redis,
       description: redis ? 'PostgreSQL + Redis' : 'PostgreSQL',
+      onAvailable: (listener) => postgres.onAvailable(listener),
       startRegistry: async () => {
         this.#started.push(registry);
         await registry.start();
@@ -338,13 +344,14 @@ export class Gateway implements Stoppable {
     return redis;
   }
 
-  async #makeTokens(stores: Stores): Promise<TokenService> {
+  async #makeTokens(stores: Stores, unfinished: UnfinishedLogins): Promise<TokenService> {
     const { identity, cache } = this.#options;
     const resolvers: TokenResolver[] = [];
     for (const resolver of identity.resolvers) resolvers.push(await this.#makeResolver(resolver, stores.redis));
     return new TokenService({
       stores: stores.tokens,
       resolvers,
+      settling: () => unfinished.settling,
       tokenTtlMs: identity.tokenTtlMs,
       staleIfErrorMs: cache.staleIfErrorMs,
       maxEntries: cache.maxEntries,
@@ -440,7 +447,7 @@ export class Gateway implements Stoppable {
         },
         placement,
         candidates: new LoginCandidates((node) => placement.release(node)),
-        loginPending: (serviceId, userId) => parts.unfinished.has(serviceId, userId),
+        loginPending: (serviceId, userId) => parts.unfinished.mayHave(serviceId, userId),
         extractToken: (context) => extractToken(context.request, source),
         rejectUnknownTokens: identity.unknownToken === 'reject',
         clock: this.#clock,
@@ -458,7 +465,7 @@ export class Gateway implements Stoppable {
   }
 
   /** NOTIFY and the Redis channel say what to forget; a gap in either makes everything cached stale. */
-  #listenForChanges(bindings: BindingService, shared: RedisBindingCache | null, unfinished: UnfinishedLogins): void {
+  #listenForChanges(bindings: BindingService, shared: RedisBindingCache | null): void {
     const lost = () => {
       bindings.expireAll();
       this.parts.tunnels.recheckAll();
@@ -481,7 +488,6 @@ export class Gateway implements Stoppable {
           onReconnect: () => {
             lost();
             this.#onRegistryChange();
-            unfinished.retryNow();
           },
           logger: this.#logger,
           clock: this.#clock,

@@ -25,6 +25,8 @@ export interface UnfinishedLoginsOptions {
 const MAX_LOGINS = 10_000;
 const FIRST_RETRY_MS = 500;
 const LONGEST_RETRY_MS = 10_000;
+/** After an outage every gateway asks the store again within this time, be it for the registry alone. */
+const SETTLE_MS = 6_000;
 
 export class UnfinishedLogins {
   readonly #options: UnfinishedLoginsOptions;
@@ -34,6 +36,7 @@ export class UnfinishedLogins {
   readonly #users = new Map<string, number>();
   #timer: Timer | undefined;
   #delayMs = FIRST_RETRY_MS;
+  #settledAtMs = Number.NEGATIVE_INFINITY;
   #retrying = false;
   #stopped = false;
 
@@ -45,13 +48,22 @@ export class UnfinishedLogins {
     return this.#logins.size;
   }
 
-  /** True = a login of this user is still to be finished. */
-  has(serviceId: string, userId: string): boolean {
-    return this.#users.has(userKey(serviceId, userId));
+  /**
+   * True = a login of this user is still to be finished, or, for some seconds after an outage, may be: by another
+   * gateway, of whose logins nothing is known here.
+   */
+  mayHave(serviceId: string, userId: string): boolean {
+    return this.settling || this.#users.has(userKey(serviceId, userId));
+  }
+
+  /** True = the store is back for so short a time that other gateways may have logins to finish. */
+  get settling(): boolean {
+    return this.#options.clock.monotonic() < this.#settledAtMs;
   }
 
   /** The store that failed is back: no need to wait for the next try. */
-  retryNow(): void {
+  storeIsBack(): void {
+    this.#settledAtMs = this.#options.clock.monotonic() + SETTLE_MS;
     this.#delayMs = FIRST_RETRY_MS;
     if (!this.#timer || this.#retrying) return;
     this.#timer.cancel();

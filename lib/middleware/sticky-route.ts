@@ -38,7 +38,7 @@ export interface StickyRouteOptions {
     anonymous(service: Service): Node;
   };
   readonly candidates: LoginCandidates;
-  /** True = a login of this user is still to be bound to the node that let them in. */
+  /** True = a login of this user may still be to be bound, to the node that let them in. */
   readonly loginPending: (serviceId: string, userId: string) => boolean;
   readonly extractToken: (context: RequestContext) => string | null;
   readonly rejectUnknownTokens: boolean;

@@ -72,6 +72,7 @@ export class PostgresStore implements Queryable {
   readonly #errors: Counter | undefined;
   readonly #latency: Histogram | undefined;
   readonly #sockets = new Set<Socket>();
+  readonly #onAvailable: (() => void)[] = [];
   #pool: Pool | undefined;
 
   /** Throws OperatorError for a URL that is none. Opens no connection. */
@@ -96,6 +97,11 @@ export class PostgresStore implements Queryable {
         },
       );
     }
+  }
+
+  /** Calls back each time the first answer after a failure comes. */
+  onAvailable(listener: () => void): void {
+    this.#onAvailable.push(listener);
   }
 
   /** Connections of the pool: open, and of those idle. */
@@ -242,8 +248,11 @@ export class PostgresStore implements Queryable {
   }
 
   #succeeded(permit: Permit): void {
-    if (this.#breaker.tripped) this.#logger.info('postgres_available');
+    const recovered = this.#breaker.tripped;
     permit.succeeded();
+    if (!recovered) return;
+    this.#logger.info('postgres_available');
+    for (const listener of this.#onAvailable) listener();
   }
 
   /** Tells the breaker, and turns an error into what the caller gets. */

@@ -23,6 +23,8 @@ export interface TokenServiceOptions {
   /** Asked in order; a login's token is kept in all of them. The last one is the durable one. */
   readonly stores: readonly TokenStore[];
   readonly resolvers: readonly TokenResolver[];
+  /** True = another gateway may have a login to store yet: that a token is not known is no proof that it is nobody's. */
+  readonly settling: () => boolean;
   readonly tokenTtlMs: number;
   readonly staleIfErrorMs: number;
   readonly maxEntries: number;
@@ -144,6 +146,7 @@ export class TokenService {
     if (unsaved && this.#options.clock.monotonic() < unsaved.untilMs) {
       return this.#found(flight, unsaved.userId, null, 'local');
     }
+    if (this.#options.settling()) failure ??= new Error('other gateways may have logins of an outage to store');
     if (failure !== undefined) return this.#stale(flight.key, failure);
     this.#answered.nobody.inc();
     this.#keep(flight.key, null, null);

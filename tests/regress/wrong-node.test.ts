@@ -237,11 +237,11 @@ for (const withRedis of [false, true]) {
     });
 
     /** Asks until the user is served; what comes before must be a refusal that says to wait. */
-    async function firstServer(token: string, user: string): Promise<string> {
+    async function firstServer(token: string, user: string, by = gateway): Promise<string> {
       return waitUntil(
         `${user} to be served`,
         async () => {
-          const seen = outcome(await gateway.get(PATH, token));
+          const seen = outcome(await by.get(PATH, token));
           assert.match(seen, /^(n\d|503 directory_unavailable|503 identity_unavailable)$/);
           return seen.startsWith('n') && seen;
         },
@@ -264,6 +264,25 @@ for (const withRedis of [false, true]) {
       gateway = await startGateway({ stores, nodes });
       for (let turn = 0; turn < 4; turn += 1) assert.equal(outcome(await gateway.get(PATH, token)), home);
       for (const node of nodes) if (node.id !== home) assert.equal(node.withToken(token).length, 0, node.id);
+    });
+
+    it('is not taken for anonymous by another gateway when PostgreSQL is back', async () => {
+      gateway = await startGateway({ stores, nodes });
+      const second = await startGateway({ stores: { ...stores, dataDir: `${dataDir}-second` }, nodes });
+      try {
+        await postgres.stop();
+        const answer = await gateway.login('grace');
+        const token = tokenIn(answer);
+        for (const each of [gateway, second]) await each.get(PATH, token);
+        await postgres.start();
+        const home = answer.headers['x-gateway-node'];
+        // From the moment PostgreSQL is back to when the first gateway has stored what it let through.
+        assert.equal(await firstServer(token, 'grace', second), home);
+        for (const node of nodes) if (node.id !== home) assert.equal(node.withToken(token).length, 0, node.id);
+      } finally {
+        await second.stop();
+        await rm(`${dataDir}-second`, { recursive: true, force: true });
+      }
     });
 
     it('is not overtaken by the default node', async () => {

@@ -146,6 +146,10 @@ describe('PostgresStore', () => {
     const logger = recordingLogger();
     const metrics = new Metrics();
     const store = open({ queryTimeoutMs: 200 }, clock, logger, metrics);
+    let recoveries = 0;
+    store.onAvailable(() => {
+      recoveries += 1;
+    });
     assert.match(await causeOf(store.query('SELECT pg_sleep(5)')), /57014/);
     assert.match(await causeOf(store.query('SELECT 1')), /is not asked again yet/);
     assert.match(await causeOf(store.transaction(async () => undefined)), /is not asked again yet/);
@@ -156,6 +160,7 @@ describe('PostgresStore', () => {
       logger.lines.map((line) => line.split(' ')[0]),
       ['postgres_unavailable', 'postgres_available'],
     );
+    assert.equal(recoveries, 1);
     assert.match(metrics.render(), /gateway_store_errors_total\{store="postgres",use="all"\} 3/);
     assert.match(metrics.render(), /gateway_store_duration_seconds_count\{store="postgres"\} 3/);
   });

@@ -64,8 +64,10 @@ describe('TokenService', () => {
   let clock: FakeClock;
   let first: ScriptedStore;
   let second: ScriptedStore;
+  let settling: boolean;
 
   beforeEach(() => {
+    settling = false;
     clock = new FakeClock();
     first = new ScriptedStore('redis');
     second = new ScriptedStore('postgres');
@@ -78,6 +80,7 @@ describe('TokenService', () => {
     return new TokenService({
       stores,
       resolvers,
+      settling: () => settling,
       tokenTtlMs: 86_400_000,
       staleIfErrorMs: 300_000,
       maxEntries: 100,
@@ -222,6 +225,16 @@ describe('TokenService', () => {
     await first.remove('r', 't');
     clock.advance(10_000);
     assert.equal(await tokens.resolve('r', 't'), null, 'once it was stored, the stores have the say');
+  });
+
+  it('does not believe in "nobody" while others may have logins to store', async () => {
+    const tokens = service();
+    second.tokens.set('r:t', 'alice');
+    settling = true;
+    await assert.rejects(tokens.resolve('r', 'none'), { code: 'identity_unavailable' });
+    assert.equal(await tokens.resolve('r', 't'), 'alice', 'who is known is known');
+    settling = false;
+    assert.equal(await tokens.resolve('r', 'none'), null);
   });
 
   it('forgets such a login with its logout, and after the life of a token', async () => {
