@@ -101,6 +101,8 @@ export class Gateway implements Stoppable {
   readonly #options: GatewayOptions;
   readonly #logger: Logger & RenderedLogger;
   readonly #clock: Clock;
+  /** What reads files of its own. */
+  readonly #reloadable: { prepareReload(): () => void }[] = [];
   /** What has been started, in order; stopped in reverse. */
   readonly #started: { stop(): void | Promise<void> }[] = [];
   #stores: Stores | undefined;
@@ -142,7 +144,9 @@ export class Gateway implements Stoppable {
   /** Takes over a configuration read anew: TLS files, and services where the file is what they come from. */
   async reload(options: GatewayOptions): Promise<void> {
     refuseUnsupported(options);
-    for (const listener of this.#parts?.listeners ?? []) listener.reloadTls();
+    // All files are read before any takes effect.
+    const takeEffect = this.#reloadable.map((part) => part.prepareReload());
+    for (const take of takeEffect) take();
     const settings = settingsThatDiffer(this.#options, options);
     if (settings.length > 0) this.#logger.warn('needs_a_restart', { settings });
     if (options.store.postgres) this.#logger.info('services_come_from_the_database');
@@ -227,6 +231,7 @@ export class Gateway implements Stoppable {
     const plain = buildPipeline({ ...stages, forward: (context) => forwarder.forward(context) });
     const upgrade = buildPipeline({ ...stages, forward: (context) => upgrader.forward(context) });
     const listeners = options.listen.map((listen) => this.#makeListener(listen, plain, upgrade));
+    this.#reloadable.push(...listeners);
     this.#parts = { bindings, tokens, tunnels, forwarder, listeners };
 
     bindings.onChange((change) => tunnels.changed(change));
@@ -362,7 +367,11 @@ export class Gateway implements Stoppable {
   }
 
   async #makeResolver(options: ResolverOptions, shared: RedisStore | null): Promise<TokenResolver> {
-    if (options.type === 'jwt') return new JwtResolver(options, this.#clock);
+    if (options.type === 'jwt') {
+      const jwt = new JwtResolver(options, this.#clock);
+      this.#reloadable.push(jwt);
+      return jwt;
+    }
     const redis = options.redis ? await this.#openRedis(options.redis, options.type) : shared;
     if (!redis) throw new OperatorError(`identity.resolvers: ${options.type} has no Redis to ask`);
     return options.type === 'saToken'
@@ -539,7 +548,8 @@ async function stopListener(listener: PublicListener): Promise<void> {
   listener.stopAccepting();
   listener.closeAll();
   // What is cut here is to be seen as the client's connection ending, before the nodes' connections end too.
-  await new Promise((resolve) => setImmediate(resolve));
+  // Sockets tell of their end at the end of a turn, after what setImmediate runs in it: hence two.
+  for (let turn = 0; turn < 2; turn += 1) await new Promise((resolve) => setImmediate(resolve));
 }
 
 /** The top-level keys a reload does not take over although they have changed. */

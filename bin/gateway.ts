@@ -7,6 +7,7 @@ import type { GatewayOptions } from '../lib/config/options.ts';
 import { OperatorError } from '../lib/errors.ts';
 import { BufferedSink } from '../lib/observe/buffered-sink.ts';
 import { describeError, LineLogger } from '../lib/observe/log.ts';
+import { checkFiles } from '../lib/process/check-files.ts';
 import { findPackageFile } from '../lib/process/package-file.ts';
 import { runUntilSignal } from '../lib/process/shutdown.ts';
 import { watchUnhandledErrors } from '../lib/process/unhandled-errors.ts';
@@ -70,8 +71,11 @@ function readArguments(argv: readonly string[]): Arguments | undefined {
     return undefined;
   }
   const [command = 'serve', ...rest] = positionals;
+  if (values.config === undefined) {
+    const file = positionals.find((word) => /\.ya?ml$/.test(word));
+    throw new UsageError(`--config FILE is missing${file === undefined ? '' : `: write --config ${file}`}`);
+  }
   if (rest.length > 0) throw new UsageError(`what is '${rest[0]}' for? One command at a time`);
-  if (values.config === undefined) throw new UsageError('--config FILE is missing');
   return { command, config: values.config };
 }
 
@@ -92,7 +96,8 @@ function readVersion(): string {
 }
 
 async function check(config: string): Promise<number> {
-  await readConfigFile(config, process.env);
+  const problems = checkFiles(await readConfigFile(config, process.env));
+  if (problems.length > 0) throw new OperatorError(problems.join('\n'));
   process.stdout.write(`${config}: no mistakes found\n`);
   return 0;
 }

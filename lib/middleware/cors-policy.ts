@@ -63,11 +63,6 @@ export class CorsPolicy {
     return fields;
   }
 
-  /** True for the fields of a node that the gateway's own replace. */
-  isCorsHeader(name: string): boolean {
-    return name.slice(0, 15).toLowerCase() === 'access-control-';
-  }
-
   /** The value of Access-Control-Allow-Origin, or undefined for a foreign origin. */
   #allowOrigin(origin: string): string | undefined {
     if (origin.length > MAX_ORIGIN_LENGTH) return undefined;

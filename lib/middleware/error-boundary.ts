@@ -64,6 +64,7 @@ function answer(context: RequestContext, thrown: unknown, options: ErrorBoundary
   if (error.retryAfterSeconds !== undefined) headers.push('Retry-After', String(error.retryAfterSeconds));
   // With its reason: a node's, that could not be sent, would still be on the response and throw again.
   response.writeHead(error.status, STATUS_CODES[error.status] ?? '', headers);
+  if (request.method !== 'HEAD') context.bytesSent = Buffer.byteLength(page.body);
   response.end(request.method === 'HEAD' ? undefined : page.body);
   if (!request.complete && !context.upgrade) linger(context, options.clock);
 }

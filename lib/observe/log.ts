@@ -29,14 +29,19 @@ export function maskToken(token: string): string {
   return `${token.slice(0, Math.min(6, Math.floor(token.length / 3)))}…`;
 }
 
+const MOST_CAUSES = 8;
+
 /** An error as log fields: name, message, code and the chain of causes; the stack only for unexpected ones. */
-export function describeError(error: unknown): string {
+export function describeError(error: unknown, depth = 0): string {
   if (!(error instanceof Error)) return String(error);
+  // Causes can go round in a circle.
+  if (depth > MOST_CAUSES) return '…';
   const code = 'code' in error && typeof error.code === 'string' ? ` (${error.code})` : '';
   // AggregateError of a failed connect has an empty message; its parts say what happened.
-  const parts = error instanceof AggregateError ? error.errors.map(describeError).join('; ') : '';
+  const parts =
+    error instanceof AggregateError ? error.errors.map((part) => describeError(part, depth + 1)).join('; ') : '';
   const own = `${error.message || parts || error.name}${code}`;
-  return error.cause === undefined ? own : `${own}: ${describeError(error.cause)}`;
+  return error.cause === undefined ? own : `${own}: ${describeError(error.cause, depth + 1)}`;
 }
 
 export class LineLogger implements Logger, RenderedLogger {

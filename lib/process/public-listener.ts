@@ -2,12 +2,10 @@
  * One public address: accepts connections, turns requests and upgrades into contexts for the pipeline, and answers
  * what the HTTP parser refuses. What happens to a request is not decided here.
  */
-import * as fs from 'node:fs';
 import * as http from 'node:http';
 import * as https from 'node:https';
 import type { AddressInfo, Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
-import * as tls from 'node:tls';
 import type { ListenOptions } from '../config/options.ts';
 import { type Handler, RequestContext } from '../context.ts';
 import { type ErrorCode, GatewayError, OperatorError, STATUS_OF } from '../errors.ts';
@@ -15,6 +13,7 @@ import type { Metrics } from '../observe/metrics.ts';
 import { checkFraming } from '../proxy/framing.ts';
 import type { Clock } from '../support/clock.ts';
 import { explainListen } from '../support/explain-listen.ts';
+import { readTlsFiles } from './tls-files.ts';
 
 export interface PublicListenerOptions {
   readonly listen: ListenOptions;
@@ -83,10 +82,16 @@ export class PublicListener {
     return this.#options.listen.tls ? 'https' : 'http';
   }
 
-  /** Reads the certificate and key again, for connections made from now on. Throws OperatorError, keeping the old ones. */
-  reloadTls(): void {
+  /**
+   * Reads the certificate and key again (OperatorError) and returns what puts them in force, for connections made from
+   * then on.
+   */
+  prepareReload(): () => void {
     const files = this.#options.listen.tls;
-    if (files && this.#server instanceof https.Server) this.#server.setSecureContext(readTls(files));
+    const server = this.#server;
+    if (!files || !(server instanceof https.Server)) return () => undefined;
+    const pair = readTlsFiles(files);
+    return () => server.setSecureContext(pair);
   }
 
   /** Takes no more connections; idle ones are closed, busy ones stay. Idempotent. */
@@ -118,7 +123,7 @@ export class PublicListener {
       keepAlive: true,
     };
     if (!listen.tls) return http.createServer(options);
-    return https.createServer({ ...options, ...readTls(listen.tls), ALPNProtocols: ['http/1.1'] });
+    return https.createServer({ ...options, ...readTlsFiles(listen.tls), ALPNProtocols: ['http/1.1'] });
   }
 
   #handle(request: http.IncomingMessage, response: http.ServerResponse): void {
@@ -197,19 +202,6 @@ function watchQueued(socket: Socket, response: http.ServerResponse): void {
 
 function ignoreBecauseCloseFollows(): void {
   // Every stage that cares listens to 'close'.
-}
-
-function readTls(files: { cert: string; key: string }): { cert: Buffer; key: Buffer } {
-  try {
-    const pair = { cert: fs.readFileSync(files.cert), key: fs.readFileSync(files.key) };
-    // Says now, not at the first handshake, that they do not belong together.
-    tls.createSecureContext(pair);
-    return pair;
-  } catch (error) {
-    throw new OperatorError(
-      `listen: TLS with ${files.cert} and ${files.key} is not possible: ${(error as Error).message}`,
-    );
-  }
 }
 
 function explainUnparsed(error: NodeJS.ErrnoException): [ErrorCode, string] {

@@ -2,6 +2,7 @@
 import type { RequestContext } from '../context.ts';
 import type { Node, Service } from '../model.ts';
 import { fieldValue, requestHeaders, responseHeaders } from './headers.ts';
+import { makeTraceparent } from './trace-context.ts';
 
 /** Methods for which Node would choose chunked framing when no length is stated. */
 const BODY_EXPECTED = new Set(['POST', 'PUT', 'PATCH']);
@@ -26,6 +27,7 @@ export function nodeRequestHeaders(
     via: via === null ? null : `${request.httpVersion} ${via}`,
     acceptEncodingIdentity: context.login !== null,
     keepUpgrade: context.upgrade !== null,
+    traceparent: makeTraceparent,
   });
   if (length === -1) headers.push('Transfer-Encoding', 'chunked');
   // Node refuses to announce trailers in a message that has no chunks.

@@ -24,7 +24,7 @@ export interface RequestAdditions {
   /** True = Upgrade stays and `Connection: Upgrade` is added (here, not by the caller). */
   readonly keepUpgrade: boolean;
   /** Makes a traceparent for a request that has none. */
-  readonly traceparent?: () => string;
+  readonly traceparent?: (requestId: string) => string;
 }
 
 /** What the gateway adds to a response. */
@@ -152,7 +152,7 @@ export function requestHeaders(raw: readonly string[], add: RequestAdditions): s
   if (add.epoch > 0) kept.push('X-Gateway-Epoch', String(add.epoch));
   if (add.acceptEncodingIdentity) kept.push('Accept-Encoding', 'identity');
   if (add.via !== null) kept.push('Via', add.via);
-  if (add.traceparent && !hasTrace) kept.push('traceparent', add.traceparent());
+  if (add.traceparent && !hasTrace) kept.push('traceparent', add.traceparent(add.requestId));
   if (trailers) kept.push('TE', 'trailers');
   if (add.keepUpgrade) kept.push('Connection', trailers ? 'Upgrade, TE' : 'Upgrade');
   else if (trailers) kept.push('Connection', 'TE');
@@ -328,12 +328,6 @@ export function fieldValues(raw: readonly string[], lowerName: string): string[]
 export function contentLengthOf(raw: readonly string[]): number | null {
   const value = fieldValue(raw, 'content-length');
   return value !== undefined && /^\d+$/.test(value) ? Number(value) : null;
-}
-
-/** True when the last transfer coding is chunked (RFC 9112 6.3). */
-export function isChunked(raw: readonly string[]): boolean {
-  const last = fieldValues(raw, 'transfer-encoding').join(',').split(',').pop();
-  return last !== undefined && last.trim().toLowerCase() === 'chunked';
 }
 
 /** True when `lowerToken` is an element of the comma-separated list; parameters behind `;` do not count. */

@@ -38,7 +38,7 @@ const BAD_FORM = 'the target is neither a path nor an http URL';
 
 /**
  * Null when `url` (a request target in origin-form or absolute-form) is fine, else the reason for a 400
- * `bad_request`, fit to be shown. The asterisk of `OPTIONS *` is not fine here: see `isServerOptions`.
+ * `bad_request`, fit to be shown. The asterisk of `OPTIONS *` is not fine.
  */
 export function checkTarget(url: string): string | null {
   if (url.charCodeAt(0) === SLASH) return checkFrom(url, 0);
@@ -55,11 +55,6 @@ export function parseAbsolute(url: string): AbsoluteTarget | null {
   if (!found || authority === undefined || authority.startsWith(':')) return null;
   const rest = url.slice(found[0].length);
   return { authority, target: rest.charCodeAt(0) === SLASH ? rest : `/${rest}` };
-}
-
-/** True for `OPTIONS *`, which asks about the gateway itself (RFC 9112 3.2.4). */
-export function isServerOptions(method: string | undefined, url: string): boolean {
-  return url === '*' && method === 'OPTIONS';
 }
 
 /** The path as sent: everything before the first `?` of an origin-form target. */

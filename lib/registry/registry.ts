@@ -23,7 +23,16 @@ export class Registry {
     const previous = this.#snapshot;
     const snapshot = buildSnapshot(definition, { version: this.#version, ...meta });
     this.#snapshot = snapshot;
-    for (const listener of this.#listeners) listener(snapshot, previous);
+    const errors: unknown[] = [];
+    for (const listener of this.#listeners) {
+      try {
+        listener(snapshot, previous);
+      } catch (error) {
+        errors.push(error);
+      }
+    }
+    // The others are to follow all the same, or nodes would be probed at addresses that requests no longer go to.
+    if (errors.length > 0) throw errors[0];
   }
 
   /** Calls `listener` at every swap, and at once if there is a snapshot. Returns the way to end it. */

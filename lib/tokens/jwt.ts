@@ -33,9 +33,12 @@ export class JwtResolver implements TokenResolver {
     this.#keys = readKeys(options);
   }
 
-  /** Reads the key files again; the old keys stay when that fails (OperatorError). */
-  reload(): void {
-    this.#keys = readKeys(this.#options);
+  /** Reads the key files again (OperatorError) and returns what puts the keys in force. */
+  prepareReload(): () => void {
+    const keys = readKeys(this.#options);
+    return () => {
+      this.#keys = keys;
+    };
   }
 
   async resolve(token: string): Promise<ResolvedToken | undefined> {

@@ -112,6 +112,7 @@ describe('the command', () => {
         [['dance', '--config', 'x.yaml'], /no command 'dance'/],
         [['--colour', 'x'], /colour/],
         [['check', 'x.yaml', '--config', 'y.yaml'], /x\.yaml/],
+        [['check', 'own.yaml'], /--config own\.yaml/],
       ];
       const ends = await Promise.all(calls.map(([args]) => runGateway(...args)));
       ends.forEach((end, index) => {
@@ -142,6 +143,18 @@ describe('the command', () => {
         assert.ok(problems[1]?.startsWith(`${file}:6:`), problems[1]);
         assert.equal(end.stdout, '');
       }
+    });
+
+    it('checks the files that a file names: exit 1, and each one that cannot be used on stderr', async () => {
+      const missing = join(folder, 'none.pem');
+      const text = configText({
+        listen: `{ host: 127.0.0.1, port: 0, tls: { cert: ${missing}, key: ${missing} } }`,
+        more: `identity: { resolvers: [{ jwt: { jwksFile: ${join(folder, 'none.json')}, algorithms: [RS256] } }] }`,
+      }).replace('    loginPath:', `    ca: ${join(folder, 'none.ca')}\n    loginPath:`);
+      const end = await runGateway('check', '--config', await writeConfig(text));
+      assert.equal(end.code, 1, end.stdout);
+      for (const name of ['none.pem', 'none.json', 'none.ca']) assert.match(end.stderr, new RegExp(name));
+      assert.doesNotMatch(end.stderr, /^\s+at /m);
     });
 
     it('exits 1 without a stack when the file is missing or the address is taken', async () => {
@@ -227,6 +240,7 @@ describe('the command', () => {
       assert.equal(gateway.events('stopped')[0]?.['cut'], 1);
       const cutLine = gateway.events('request').filter((line) => line['path'] === '/js/a/wait');
       assert.equal(cutLine.length, 2, 'the cut request has its access line too');
+      for (const line of cutLine) assert.equal(line['error'], undefined, 'it is no fault of the node');
     });
 
     it('waits for the delay first, not ready but serving', async () => {

@@ -1,5 +1,6 @@
 /** TLS on both sides: a listener with a certificate that can be replaced, and https nodes that are verified. */
 import assert from 'node:assert/strict';
+import { createPublicKey } from 'node:crypto';
 import * as fs from 'node:fs';
 import * as https from 'node:https';
 import type { AddressInfo } from 'node:net';
@@ -80,6 +81,35 @@ describe('TLS', () => {
       );
       assert.equal(await nameShownAt(gateway.port), 'first', 'the old one stays');
       fs.writeFileSync(shown.cert, SECOND.cert);
+      await gateway.gateway.reload(loaded.options);
+      assert.equal(await nameShownAt(gateway.port), 'second');
+    } finally {
+      await gateway.stop();
+      await node.stop();
+    }
+  });
+
+  it('takes over no file of a reload in which another cannot be used', async () => {
+    const node = await new BackendNode('n1').start();
+    const shown = write(folder, FIRST);
+    const jwks = path.join(folder, 'keys.json');
+    fs.writeFileSync(jwks, JSON.stringify({ keys: [createPublicKey(FIRST.cert).export({ format: 'jwk' })] }));
+    const setup: GatewaySetup = {
+      stores,
+      nodes: [node],
+      listen: `{ host: 127.0.0.1, port: 0, tls: { cert: ${shown.cert}, key: ${shown.key} } }`,
+      config: `identity: { resolvers: [{ jwt: { jwksFile: ${jwks}, algorithms: [RS256, ES256] } }] }`,
+    };
+    const gateway = await startGateway(setup);
+    try {
+      const loaded = loadConfig(configText(setup), 'test.yaml', {});
+      assert.ok('options' in loaded, 'the file is sound');
+      const keys = fs.readFileSync(jwks);
+      write(folder, SECOND);
+      fs.writeFileSync(jwks, 'not JSON');
+      await assert.rejects(gateway.gateway.reload(loaded.options), /keys\.json/);
+      assert.equal(await nameShownAt(gateway.port), 'first');
+      fs.writeFileSync(jwks, keys);
       await gateway.gateway.reload(loaded.options);
       assert.equal(await nameShownAt(gateway.port), 'second');
     } finally {

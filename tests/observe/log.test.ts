@@ -158,4 +158,10 @@ describe('describeError', () => {
       assert.equal(describeError(error), text);
     });
   }
+
+  it('comes to an end with causes that go round in a circle', () => {
+    const first = new Error('a');
+    first.cause = new AggregateError([first], 'b', { cause: first });
+    assert.match(describeError(first), /^a: b: a: b: .*…$/);
+  });
 });

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { checkTarget, isLoginPath, isServerOptions, parseAbsolute, pathOf } from '../../lib/proxy/targets.ts';
+import { checkTarget, isLoginPath, parseAbsolute, pathOf } from '../../lib/proxy/targets.ts';
 
 const DOT_SEGMENT = 'the target has a dot segment';
 const BAD_BYTE = 'the target has a byte that is not allowed in a URL';
@@ -138,15 +138,6 @@ describe('pathOf', () => {
     assert.equal(pathOf('/a/b'), '/a/b');
     assert.equal(pathOf('/a?b?c'), '/a');
     assert.equal(pathOf('/?/app'), '/');
-  });
-});
-
-describe('isServerOptions', () => {
-  it('is true for OPTIONS and the asterisk alone', () => {
-    assert.equal(isServerOptions('OPTIONS', '*'), true);
-    assert.equal(isServerOptions('GET', '*'), false);
-    assert.equal(isServerOptions('OPTIONS', '/*'), false);
-    assert.equal(isServerOptions(undefined, '*'), false);
   });
 });
 

@@ -43,6 +43,17 @@ describe('Registry', () => {
     ]);
   });
 
+  it('tells the others when a follower fails, and of the failure', () => {
+    const registry = new Registry();
+    const told: string[] = [];
+    registry.subscribe(() => {
+      throw new Error('its own fault');
+    });
+    registry.subscribe(() => told.push('after it'));
+    assert.throws(() => registry.swap(definition('a'), FRESH), /its own fault/);
+    assert.deepEqual(told, ['after it']);
+  });
+
   it('tells a late follower of the snapshot in force at once, and nobody who has left', () => {
     const registry = new Registry();
     registry.swap(definition('a'), FRESH);

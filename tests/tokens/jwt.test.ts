@@ -160,13 +160,13 @@ describe('JwtResolver', () => {
     assert.equal(await resolver.resolve(es('r')), undefined);
     assert.equal(await resolver.resolve(es('unknown')), undefined);
     fs.writeFileSync(file, JSON.stringify({ keys: [jwk(ec.publicKey)] }));
-    resolver.reload();
+    resolver.prepareReload()();
     assert.equal((await resolver.resolve(es('unknown')))?.userId, 'a', 'a key without a name fits every name');
     fs.writeFileSync(file, '{}');
-    assert.throws(() => resolver.reload(), OperatorError);
+    assert.throws(() => resolver.prepareReload(), OperatorError);
     assert.equal((await resolver.resolve(es('e')))?.userId, 'a', 'the old keys stay');
     fs.writeFileSync(file, '{"keys":[{"kty":"RSA"}]}');
-    assert.throws(() => resolver.reload(), /keys\[0\] is not a public key/);
+    assert.throws(() => resolver.prepareReload(), /keys\[0\] is not a public key/);
   });
 
   it('leaves out keys of a set that are of another kind or for encryption, and wants one that is left', () => {
@@ -182,9 +182,9 @@ describe('JwtResolver', () => {
     fs.writeFileSync(file, JSON.stringify({ keys: [...others, usable] }));
     const resolver = new JwtResolver({ ...BASE, jwksFile: file, algorithms: ['ES256'] }, clock);
     fs.writeFileSync(file, JSON.stringify({ keys: others }));
-    assert.throws(() => resolver.reload(), /none of the 5 keys is a public key for signatures/);
+    assert.throws(() => resolver.prepareReload(), /none of the 5 keys is a public key for signatures/);
     fs.writeFileSync(file, JSON.stringify({ keys: [...others, { kty: 'RSA' }] }));
-    assert.throws(() => resolver.reload(), /keys\[5\] is not a public key/);
+    assert.throws(() => resolver.prepareReload(), /keys\[5\] is not a public key/);
   });
 
   it('reads a public key from a file, and says which one it cannot read', async () => {
