@@ -5,6 +5,8 @@
 import assert from 'node:assert/strict';
 import { type EventEmitter, once } from 'node:events';
 import { after, before, describe, it } from 'node:test';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import { type RawData, WebSocket, WebSocketServer } from 'ws';
 import { BackendNode } from '../support/backend-node.ts';
 import { Forwarding } from '../support/forwarding.ts';
@@ -21,6 +23,9 @@ import {
   type RawConnection,
 } from '../support/raw-http.ts';
 import { waitUntil } from '../support/wait-until.ts';
+
+setFlagsFromString('--expose-gc');
+const collectGarbage = runInNewContext('gc') as () => void;
 
 const UPGRADE =
   'GET /app/socket HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: echo\r\nX-Other: kept\r\nSec-WebSocket-Protocol: a, b\r\n\r\n';
@@ -442,14 +447,24 @@ describe('a WebSocket', () => {
       }
       await settled();
     };
-    await many(100, () => 0);
+    const heapBytes = () => {
+      // What the test itself keeps.
+      gateway.lines.length = 0;
+      for (const node of nodes) node.journal.length = 0;
+      collectGarbage();
+      return process.memoryUsage().heapUsed;
+    };
+    await many(500, (index) => index % 4);
     await waitUntil('sockets to be closed', () => counts().sockets < 20);
     const before = counts();
+    const heapBefore = heapBytes();
     await many(Number(process.env['TUNNEL_CYCLES'] ?? 2_000), () => 0);
     await many(Number(process.env['TUNNEL_ABORTS'] ?? 300), (index) => 1 + (index % 3));
     await waitUntil('sockets to be where they were', () => counts().sockets <= before.sockets + 2);
     await waitUntil('timers to be where they were', () => counts().timers <= before.timers + 2);
     assert.equal(parts.tunnels.size, 0);
+    const grownBytes = heapBytes() - heapBefore;
+    assert.ok(grownBytes < 2_000_000, `the heap grew by ${grownBytes} bytes`);
     assert.equal((await gateway.get('/js/a/x', token)).status, 200);
   });
 });
