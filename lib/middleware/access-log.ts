@@ -77,7 +77,7 @@ class Recorder {
     // What is not quoted through JSON.stringify has been checked before, or is the program's own.
     let line =
       `"requestId":"${context.requestId}","client":${quote(context.clientAddress)},"method":${quote(request.method ?? '')},` +
-      `"path":${quote(path)},"status":${status},"bytes":${context.bytesSent},"durationMs":${Math.round(seconds * 1e6) / 1e3}`;
+      `"path":${quote(path)},"status":${status},"bytes":${context.bytesSent},"durationMs":${(seconds * 1e3).toFixed(3)}`;
     if (context.service) line += `,"service":"${context.service.id}"`;
     if (context.version !== null) line += `,"version":"${context.version}"`;
     if (context.node) line += `,"node":"${context.node.id}"`;

@@ -57,7 +57,11 @@ export class Forwarder {
   readonly options: ForwarderOptions;
   /** Clock.monotonic at the last sweep: precise enough for deadlines, and free on the hot path. */
   nowMs: number;
-  readonly #exchanges = new Set<Exchange>();
+  /**
+   * A plain list. A Set that many pass through is copied often, and V8 links each old table to the next: once one is in
+   * the old generation, all later ones keep the exchanges they held until the next full collection.
+   */
+  readonly #exchanges: Exchange[] = [];
   #timer: Timer | undefined;
 
   constructor(options: ForwarderOptions) {
@@ -75,7 +79,7 @@ export class Forwarder {
   }
 
   get inFlight(): number {
-    return this.#exchanges.size;
+    return this.#exchanges.length;
   }
 
   /** The last stage of the pipeline. The outgoing request exists when it returns. */
@@ -97,7 +101,7 @@ export class Forwarder {
     const length = declaredLength(context.request);
     if (this.options.bodyBytes !== null && length > this.options.bodyBytes) throw bodyTooLarge();
     const exchange = new Exchange(this, context, node, service, connections, length);
-    this.#exchanges.add(exchange);
+    exchange.index = this.#exchanges.push(exchange) - 1;
     connections.inFlight += 1;
     try {
       exchange.open(connections.agent);
@@ -119,13 +123,21 @@ export class Forwarder {
 
   /** Stops watching an exchange once both sides are over. */
   forget(exchange: Exchange): void {
-    if (exchange.settled && exchange.clientOver) this.#exchanges.delete(exchange);
+    if (!exchange.settled || !exchange.clientOver || exchange.index < 0) return;
+    const last = this.#exchanges.pop();
+    // The last one takes its place.
+    if (last && last !== exchange) {
+      this.#exchanges[exchange.index] = last;
+      last.index = exchange.index;
+    }
+    exchange.index = -1;
   }
 
   #arm(): Timer {
     return this.options.clock.after(SWEEP_MS, () => {
       this.nowMs = this.options.clock.monotonic();
-      for (const exchange of this.#exchanges) exchange.checkDeadline();
+      // A copy: an exchange that is cut may leave the list.
+      for (const exchange of [...this.#exchanges]) exchange.checkDeadline();
       if (this.#timer) this.#timer = this.#arm();
     });
   }
@@ -150,6 +162,8 @@ class Exchange {
   readonly node: Node;
   readonly service: Service;
   readonly connections: NodeConnections;
+  /** Place in the forwarder's list, -1 = not in it. */
+  index = -1;
   nodeRequest: http.ClientRequest | undefined;
   nodeResponse: http.IncomingMessage | undefined;
   phase: Phase = 'waiting';
@@ -323,24 +337,18 @@ class Exchange {
     nodeResponse.on('end', onAnswerEnd);
     // An interceptor paused it with more to come.
     if (context.interceptor && !response.writableNeedDrain) nodeResponse.resume();
-    if (!response.writableEnded) process.nextTick(flushHead, response);
+    process.nextTick(flushAnswerHead, this);
   }
 
   answerData(chunk: Buffer): void {
     const { response } = this.context;
     this.activeMs = this.forwarder.nowMs;
     this.context.bytesSent += chunk.length;
-    if (this.answerLeft > 0) {
-      this.answerLeft -= chunk.length;
-      if (this.answerLeft === 0) {
-        // The whole body is here: head, body and end go out in one write. As latin1 text, which keeps every byte, a
-        // small body and the head become one piece.
-        if (chunk.length <= ONE_PIECE_BYTES) response.end(chunk.toString('latin1'), 'latin1');
-        else response.end(chunk);
-        return;
-      }
-    }
-    if (!response.write(chunk)) this.nodeResponse?.pause();
+    const isLast = chunk.length === this.answerLeft;
+    if (this.answerLeft > 0) this.answerLeft -= chunk.length;
+    const room = isLast && chunk.length <= ONE_PIECE_BYTES ? writeInOnePiece(response, chunk) : response.write(chunk);
+    // The node need not wait for the client to take the last piece.
+    if (!room && !isLast) this.nodeResponse?.pause();
   }
 
   answerEnd(): void {
@@ -485,8 +493,25 @@ export function nodeFailure(error: Error, nodeId: string): GatewayError {
   });
 }
 
+/**
+ * Writes a body with the head that waits for it. As latin1 text, which keeps every byte, both become one piece; and the
+ * response is ended later, when the node's is: end() with a chunk adds an empty piece and so takes a vectored write.
+ */
+function writeInOnePiece(response: http.ServerResponse, body: Buffer): boolean {
+  // Node holds back what is written to a response until the next tick unless its connection is held back already.
+  response.socket?.cork();
+  const room = response.write(body.toString('latin1'), 'latin1');
+  response.socket?.uncork();
+  return room;
+}
+
 function flushHead(message: http.OutgoingMessage): void {
   if (!message.destroyed && !message.writableEnded) message.flushHeaders();
+}
+
+/** The head of an answer goes out with the body's first bytes if those come at once. */
+function flushAnswerHead({ context }: Exchange): void {
+  if (context.bytesSent === 0) flushHead(context.response);
 }
 
 function onClientClose(this: http.ServerResponse): void {

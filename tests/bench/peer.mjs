@@ -3,10 +3,16 @@
 import * as http from 'node:http';
 
 const [name, port, target] = process.argv.slice(2);
+const megabyte = Buffer.alloc(1_048_576, 'x');
 const agent = new http.Agent({ keepAlive: true, maxFreeSockets: 256 });
 
 function listen(handler) {
   http.createServer(handler).listen(Number(port), '127.0.0.1');
+}
+
+function answerLogin(response, { token, userId }) {
+  response.setHeader('Content-Type', 'application/json');
+  response.end(JSON.stringify({ code: 200, data: { token, userId, username: 'bench' } }));
 }
 
 function refuse(_error, _request, response) {
@@ -48,13 +54,23 @@ switch (name) {
     await server.listen({ port: Number(port), host: '127.0.0.1' });
     break;
   }
+  case 'backend':
+    // Where there is no nginx: a small answer, a sink, a megabyte, and an answer to logins.
+    listen((request, response) => {
+      request.resume();
+      request.on('end', () => {
+        if (request.url === '/js/a/file') response.end(megabyte);
+        else if (request.url === '/js/a/auth/login') answerLogin(response, { token: 'bench-token', userId: '1' });
+        else response.end('hello, this is a small answer');
+      });
+    });
+    break;
   case 'events':
     // A backend: ten events a second on every connection, and an answer to logins.
     listen((request, response) => {
       if (request.method === 'POST') {
         request.resume();
-        response.setHeader('Content-Type', 'application/json');
-        response.end('{"code":200,"data":{"token":"bench-events-token","userId":"2","username":"events"}}');
+        answerLogin(response, { token: 'bench-events-token', userId: '2' });
         return;
       }
       response.writeHead(200, { 'Content-Type': 'text/event-stream' });

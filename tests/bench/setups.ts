@@ -1,189 +1,174 @@
 /** What is measured: the gateway and its peers, each as a process of its own in front of the same backends. */
-import { type ChildProcess, spawn } from 'node:child_process';
+import type { ChildProcess } from 'node:child_process';
 import * as fs from 'node:fs';
-import * as net from 'node:net';
 import * as path from 'node:path';
 import { findPackageFile } from '../../lib/process/package-file.ts';
+import type { Ports } from './configurations.ts';
+import * as configurations from './configurations.ts';
+import { PATHS } from './loads.ts';
+import { childrenOf } from './process-usage.ts';
+import { findProgram, freePorts, type Processes, waitForPort } from './processes.ts';
 
-export interface Ports {
-  readonly backend: number;
-  readonly events: number;
-  readonly first: number;
-}
-
-export interface Subject {
-  readonly name: string;
+export interface Endpoint {
   readonly port: number;
-  /** In front of the backend that sends events. */
-  readonly eventsPort: number;
-}
-
-export interface Running {
-  readonly subject: Subject;
   /** The processes whose CPU and memory count. */
   readonly pids: readonly number[];
 }
 
-const NAMES = ['gateway', 'nginx', 'haproxy', 'http-proxy', 'http-proxy-3', 'httpxy', 'fastify', 'hello'];
-const BENCH = path.join(path.dirname(findPackageFile('package.json')), 'tests', 'bench');
-const COMMAND = path.join(path.dirname(findPackageFile('package.json')), 'dist', 'bin', 'gateway.js');
+export interface Subject {
+  readonly name: string;
+  readonly web: Endpoint;
+  /** In front of the backend that sends events; null where there is nothing in front of anything. */
+  readonly events: Endpoint | null;
+}
 
-/** Starts things and ends every one of them, by pid. */
+export interface SetupsOptions {
+  readonly processes: Processes;
+  /** Temporary; the caller removes it. */
+  readonly folder: string;
+  /** For the gateway's node, for example to profile it. */
+  readonly nodeFlags: readonly string[];
+}
+
+/** Names, and the npm package of those that have one. */
+const PEERS: ReadonlyMap<string, string | null> = new Map([
+  ['gateway', null],
+  ['nginx', null],
+  ['haproxy', null],
+  ['http-proxy', 'http-proxy'],
+  ['http-proxy-3', 'http-proxy-3'],
+  ['httpxy', 'httpxy'],
+  ['fastify', '@fastify/http-proxy'],
+  ['hello', null],
+]);
+export const SUBJECT_NAMES: readonly string[] = [...PEERS.keys()];
+
+const DOWNLOAD_BYTES = 1_048_576;
+/** Of the package. */
+export const ROOT = path.dirname(findPackageFile('package.json'));
+export const BENCH_FOLDER = path.join(ROOT, 'tests', 'bench');
+const PEER_SCRIPT = path.join(BENCH_FOLDER, 'peer.mjs');
+const COMMAND = path.join(ROOT, 'dist', 'bin', 'gateway.js');
+
 export class Setups {
+  readonly #processes: Processes;
   readonly #folder: string;
-  readonly #ports: Ports;
-  readonly #children: ChildProcess[] = [];
   readonly #nodeFlags: readonly string[];
+  #backends: Ports = { web: 0, events: 0 };
 
-  constructor(folder: string, ports: Ports, nodeFlags: readonly string[] = []) {
+  constructor({ processes, folder, nodeFlags }: SetupsOptions) {
+    this.#processes = processes;
     this.#folder = folder;
-    this.#ports = ports;
     this.#nodeFlags = nodeFlags;
   }
 
-  static get names(): readonly string[] {
-    return NAMES;
-  }
-
+  /** Must be done before `start`. Without nginx a Node server stands in, which takes more of the machine. */
   async startBackends(): Promise<void> {
-    const { backend, events } = this.#ports;
+    this.#backends = await choosePorts();
+    const { web, events } = this.#backends;
     fs.mkdirSync(path.join(this.#folder, 'js', 'a'), { recursive: true });
-    fs.writeFileSync(path.join(this.#folder, 'js', 'a', 'file'), Buffer.alloc(1_048_576, 'x'));
+    fs.writeFileSync(path.join(this.#folder, PATHS.download), Buffer.alloc(DOWNLOAD_BYTES, 'x'));
+    fs.writeFileSync(path.join(this.#folder, PATHS.post), '');
     // nginx runs its workers as another user when it is root.
     fs.chmodSync(this.#folder, 0o755);
-    const login = '{"code":200,"data":{"token":"bench-token","userId":"1","username":"bench"}}';
-    this.#nginx('backend', [
-      `server { listen 127.0.0.1:${backend}; root ${this.#folder}; client_max_body_size 0;`,
-      '  location = /js/a/file { }',
-      `  location = /js/a/auth/login { default_type application/json; return 200 '${login}'; }`,
-      "  location / { default_type text/plain; return 200 'hello, this is a small answer'; } }",
-    ]);
-    this.#node([path.join(BENCH, 'peer.mjs'), 'events', String(events), '']);
-    await waitForPort(backend);
-    await waitForPort(events);
+    const program = findProgram('nginx');
+    const backend = program
+      ? this.#nginx(program, 'backend', configurations.nginxBackend(this.#folder, web))
+      : this.#node('backend', web);
+    await waitForPort(backend, web);
+    await waitForPort(this.#node('events', events), events);
   }
 
-  /** Undefined = its program is not there. */
-  async start(name: string): Promise<Running | undefined> {
-    const index = NAMES.indexOf(name);
-    const subject = { name, port: this.#ports.first + 2 * index, eventsPort: this.#ports.first + 2 * index + 1 };
-    const pids = await this.#startAs(subject);
-    if (!pids) return undefined;
-    await waitForPort(subject.port);
-    return { subject, pids: pids() };
-  }
-
-  stop(): void {
-    for (const child of this.#children.splice(0).reverse()) child.kill('SIGTERM');
-  }
-
-  async #startAs({ name, port, eventsPort }: Subject): Promise<(() => number[]) | undefined> {
-    const { backend, events } = this.#ports;
-    if (name === 'nginx') {
-      const pool = (upstream: string, to: number) => `upstream ${upstream} { server 127.0.0.1:${to}; keepalive 256; }`;
-      const proxy = (upstream: string, at: number) =>
-        `server { listen 127.0.0.1:${at}; client_max_body_size 0; location / { proxy_pass http://${upstream}; proxy_http_version 1.1; proxy_set_header Connection ""; proxy_set_header Host $http_host; } }`;
-      const master = this.#nginx('proxy', [
-        pool('b', backend),
-        pool('e', events),
-        proxy('b', port),
-        proxy('e', eventsPort),
-      ]);
-      return master && (() => childrenOf(master.pid));
+  /** Undefined = its program or package is not there. */
+  async start(name: string): Promise<Subject | undefined> {
+    const at = await choosePorts();
+    switch (name) {
+      case 'gateway':
+        return this.#gateway(at);
+      case 'nginx':
+        return this.#nginxProxy(at);
+      case 'haproxy':
+        return this.#haproxy(at);
+      default:
+        return this.#peer(name, at);
     }
-    if (name === 'haproxy') return this.#haproxy(port, eventsPort);
-    if (name === 'gateway') return this.#gateway(port, eventsPort);
-    const child = this.#node([path.join(BENCH, 'peer.mjs'), name, String(port), `http://127.0.0.1:${backend}`]);
-    const second =
-      name === 'hello'
-        ? undefined
-        : this.#node([path.join(BENCH, 'peer.mjs'), name, String(eventsPort), `http://127.0.0.1:${events}`]);
-    return () => [child, second].flatMap((one) => one?.pid ?? []);
   }
 
-  async #gateway(port: number, eventsPort: number): Promise<() => number[]> {
-    const file = path.join(this.#folder, 'gateway.yaml');
-    const { backend, events } = this.#ports;
-    const service = (id: string, prefix: string, node: number) =>
-      `  - { id: ${id}, pathPrefix: ${prefix}, loginPath: /auth/login, healthPath: null, nodes: [{ id: ${id}-1, baseUrl: "http://127.0.0.1:${node}" }] }\n`;
-    fs.writeFileSync(
-      file,
-      `listen: ["127.0.0.1:${port}", "127.0.0.1:${eventsPort}"]\nadmin: { listen: "127.0.0.1:0" }\nstore: { dataDir: ${path.join(this.#folder, 'data')} }\n` +
-        `services:\n${service('bench', '/js/a', backend)}${service('events', '/js/e', events)}`,
-    );
+  async #gateway(at: Ports): Promise<Subject> {
+    const config = this.#write('gateway.yaml', configurations.gateway(this.#folder, at, this.#backends));
     // The access log goes to a file, as it does behind systemd or a container's log driver.
     const log = fs.openSync(path.join(this.#folder, 'access.log'), 'w');
-    const child = spawn(process.execPath, [...this.#nodeFlags, COMMAND, '--config', file], {
-      stdio: ['ignore', log, 'inherit'],
-    });
-    this.#children.push(child);
-    await waitForPort(port);
-    for (const prefix of ['/js/a', '/js/e']) {
-      const answer = await fetch(`http://127.0.0.1:${port}${prefix}/auth/login`, {
-        method: 'POST',
-        body: '{"username":"bench"}',
-      });
-      if (!answer.ok) throw new Error(`the login through the gateway failed: ${answer.status}`);
-      await answer.text();
-    }
-    return () => [child.pid ?? 0];
+    const args = [...this.#nodeFlags, COMMAND, '--config', config];
+    const child = this.#processes.start(process.execPath, args, ['ignore', log, 'inherit']);
+    fs.closeSync(log);
+    await waitForPort(child, at.events);
+    for (const prefix of ['/js/a', '/js/e']) await logIn(`http://127.0.0.1:${at.web}${prefix}/auth/login`);
+    return subject('gateway', at, pidsOf(child));
   }
 
-  #haproxy(port: number, eventsPort: number): (() => number[]) | undefined {
-    const { backend, events } = this.#ports;
-    const file = path.join(this.#folder, 'haproxy.cfg');
-    fs.writeFileSync(
-      file,
-      `global\n  nbthread 1\n  maxconn 8192\ndefaults\n  mode http\n  timeout connect 3s\n  timeout client 5m\n  timeout server 5m\n  http-reuse always\n` +
-        `listen b\n  bind 127.0.0.1:${port}\n  server n 127.0.0.1:${backend}\nlisten e\n  bind 127.0.0.1:${eventsPort}\n  server n 127.0.0.1:${events}\n`,
-    );
-    const child = this.#spawn('haproxy', ['-db', '-q', '-f', file]);
-    return child && (() => [child.pid ?? 0]);
+  async #nginxProxy(at: Ports): Promise<Subject | undefined> {
+    const program = findProgram('nginx');
+    if (!program) return undefined;
+    const master = this.#nginx(program, 'proxy', configurations.nginxProxy(this.#folder, at, this.#backends));
+    await waitForPort(master, at.events);
+    return subject('nginx', at, await childrenOf(pidsOf(master)[0] ?? 0));
   }
 
-  #nginx(name: string, lines: readonly string[]): ChildProcess | undefined {
-    const file = path.join(this.#folder, `${name}.conf`);
-    fs.writeFileSync(
-      file,
-      `worker_processes 1; daemon off; pid ${this.#folder}/${name}.pid; error_log ${this.#folder}/${name}.err;\n` +
-        `events { worker_connections 8192; }\nhttp { access_log off; keepalive_requests 100000000; client_body_temp_path ${this.#folder}/${name}.body;\n${lines.join('\n')}\n}\n`,
-    );
-    return this.#spawn('nginx', ['-c', file]);
+  async #haproxy(at: Ports): Promise<Subject | undefined> {
+    const program = findProgram('haproxy');
+    if (!program) return undefined;
+    const config = this.#write('haproxy.cfg', configurations.haproxy(at, this.#backends));
+    // -db: no master; the process that is started is the one that works.
+    const child = this.#processes.start(program, ['-db', '-q', '-f', config]);
+    await waitForPort(child, at.events);
+    return subject('haproxy', at, pidsOf(child));
   }
 
-  #node(args: readonly string[]): ChildProcess {
-    const child = spawn(process.execPath, args, { stdio: ['ignore', 'ignore', 'inherit'] });
-    this.#children.push(child);
-    return child;
+  /** These know one target each, so there are two processes: the second one for events, idle otherwise. */
+  async #peer(name: string, at: Ports): Promise<Subject | undefined> {
+    const packageName = PEERS.get(name);
+    if (packageName && !fs.existsSync(path.join(BENCH_FOLDER, 'node_modules', packageName))) return undefined;
+    const web = this.#node(name, at.web, this.#backends.web);
+    await waitForPort(web, at.web);
+    const one = { name, web: { port: at.web, pids: pidsOf(web) } };
+    if (name === 'hello') return { ...one, events: null };
+    const events = this.#node(name, at.events, this.#backends.events);
+    await waitForPort(events, at.events);
+    return { ...one, events: { port: at.events, pids: pidsOf(events) } };
   }
 
-  #spawn(program: string, args: readonly string[]): ChildProcess | undefined {
-    const found = (process.env['PATH'] ?? '')
-      .split(':')
-      .map((folder) => path.join(folder, program))
-      .find((file) => fs.existsSync(file));
-    if (!found) return undefined;
-    const child = spawn(found, args, { stdio: ['ignore', 'ignore', 'inherit'] });
-    this.#children.push(child);
-    return child;
+  #node(role: string, port: number, target?: number): ChildProcess {
+    const to = target === undefined ? [] : [`http://127.0.0.1:${target}`];
+    return this.#processes.start(process.execPath, ['--no-deprecation', PEER_SCRIPT, role, String(port), ...to]);
+  }
+
+  #nginx(program: string, name: string, text: string): ChildProcess {
+    return this.#processes.start(program, ['-c', this.#write(`${name}.conf`, text)]);
+  }
+
+  #write(name: string, text: string): string {
+    const file = path.join(this.#folder, name);
+    fs.writeFileSync(file, text);
+    return file;
   }
 }
 
-function childrenOf(pid: number | undefined): number[] {
-  const children = fs.readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').trim();
-  return children === '' ? [] : children.split(' ').map(Number);
+/** After this the backend's token leads to a user, and the user to the backend. */
+async function logIn(url: string): Promise<void> {
+  const answer = await fetch(url, { method: 'POST', body: '{"username":"bench"}' });
+  await answer.text();
+  if (!answer.ok) throw new Error(`the login through the gateway failed: ${answer.status}`);
 }
 
-async function waitForPort(port: number): Promise<void> {
-  for (let attempt = 0; attempt < 250; attempt += 1) {
-    const open = await new Promise<boolean>((resolve) => {
-      const socket = net.connect({ host: '127.0.0.1', port });
-      socket.once('connect', () => resolve(true));
-      socket.once('error', () => resolve(false));
-      socket.once('connect', () => socket.destroy());
-    });
-    if (open) return;
-    await new Promise((resolve) => setTimeout(resolve, 40));
-  }
-  throw new Error(`nothing listens on port ${port}`);
+async function choosePorts(): Promise<Ports> {
+  const [web = 0, events = 0] = await freePorts(2);
+  return { web, events };
+}
+
+function subject(name: string, at: Ports, pids: readonly number[]): Subject {
+  return { name, web: { port: at.web, pids }, events: { port: at.events, pids } };
+}
+
+function pidsOf({ pid }: ChildProcess): number[] {
+  return pid === undefined ? [] : [pid];
 }

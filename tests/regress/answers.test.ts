@@ -84,6 +84,39 @@ describe('an answer without a body', () => {
   });
 });
 
+describe('a small body of a stated length', () => {
+  const forwarding = new Forwarding();
+  before(() => forwarding.start());
+  after(() => forwarding.stop());
+  const everyByte = Buffer.from(Array.from({ length: 4_096 }, (_, index) => index & 0xff)).toString('latin1');
+
+  for (const [title, pieces] of [
+    ['with its head', [ok(everyByte)]],
+    ['behind its head', [ok(everyByte).slice(0, -4_096), everyByte]],
+    ['in parts', [ok(everyByte).slice(0, -3_000), everyByte.slice(-3_000, -1), everyByte.slice(-1)]],
+  ] as const) {
+    it(`keeps every byte when it comes ${title}`, async () => {
+      forwarding.node.restart(
+        answering(async (_request, connection) => {
+          for (const piece of pieces) {
+            connection.write(Buffer.from(piece, 'latin1'));
+            await new Promise((resolve) => setTimeout(resolve, 20));
+          }
+        }),
+      );
+      // The second answer has no connection of its own before the first has gone out.
+      const client = await forwarding.client();
+      client.write('GET /app/1 HTTP/1.1\r\nHost: h\r\n\r\nGET /app/2 HTTP/1.1\r\nHost: h\r\n\r\n');
+      for (let answer = 0; answer < 2; answer += 1) {
+        const { status, body } = await client.readAnswer();
+        assert.equal(status, 200);
+        assert.equal(body.toString('latin1'), everyByte);
+      }
+      assert.equal(client.unread, '');
+    });
+  }
+});
+
 describe('an answer before the answer', () => {
   const forwarding = new Forwarding();
   before(() => forwarding.start());

@@ -309,6 +309,23 @@ describe('timeouts', () => {
     assert.equal(answer.interim.length, 3);
   });
 
+  it('response: is counted for each request, whichever of those that came with it have been answered', async () => {
+    forwarding.node.restart(
+      answering((request, connection) => {
+        if (request.startLine.includes('/quick')) connection.write(ok());
+      }),
+    );
+    const places = ['quick', 'stuck', 'quick', 'stuck', 'stuck', 'quick'];
+    const statuses = await Promise.all(
+      places.map(async (place) => {
+        const client = await forwarding.client();
+        client.write(`GET /app/${place} HTTP/1.1\r\nHost: h\r\n\r\n`);
+        return (await client.readAnswer()).status;
+      }),
+    );
+    assert.deepEqual(statuses, [200, 504, 200, 504, 504, 200]);
+  });
+
   it('keepAlive: an idle client is disconnected, with nothing said', async () => {
     const { client } = await forwarding.exchange(GET, answering(ok()));
     assert.equal(await client.done(), 'end');
