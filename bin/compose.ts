@@ -3,16 +3,21 @@
  * There is no other place where parts meet.
  */
 import type { AddressInfo } from 'node:net';
+import { FileAudit } from '../lib/admin/file-audit.ts';
+import { FileEditor } from '../lib/admin/file-editor.ts';
+import { PostgresAudit } from '../lib/admin/postgres-audit.ts';
+import { PostgresEditor } from '../lib/admin/postgres-editor.ts';
 import { AdminServer } from '../lib/admin/server.ts';
 import { StatelessBalancer } from '../lib/balance/balancer.ts';
 import { Placement } from '../lib/balance/placement.ts';
 import { BINDINGS_CHANNEL, readBindingNotification } from '../lib/bindings/binding-notification.ts';
 import { BindingService } from '../lib/bindings/binding-service.ts';
-import type { BindingStore } from '../lib/bindings/binding-store.ts';
 import { Journal } from '../lib/bindings/journal.ts';
 import { JournalBindings } from '../lib/bindings/journal-bindings.ts';
+import { JournalImport } from '../lib/bindings/journal-import.ts';
 import { LoginCandidates } from '../lib/bindings/login-candidates.ts';
 import { PostgresBindings } from '../lib/bindings/postgres-bindings.ts';
+import { PostgresImport } from '../lib/bindings/postgres-import.ts';
 import { RedisBindingCache } from '../lib/bindings/redis-cache.ts';
 import { UnfinishedLogins } from '../lib/bindings/unfinished-logins.ts';
 import type {
@@ -66,15 +71,17 @@ import { RedisTokenStore } from '../lib/tokens/redis-token-store.ts';
 import { SaTokenResolver } from '../lib/tokens/sa-token.ts';
 import { TokenService } from '../lib/tokens/token-service.ts';
 import type { TokenResolver, TokenStore } from '../lib/tokens/token-store.ts';
+import { type AdminParts, type AdminStores, composeAdmin } from './compose-admin.ts';
 
 export interface GatewayEnvironment {
   readonly logger: Logger & RenderedLogger;
   readonly clock: Clock;
+  /** Reads the configuration file again; absent = a reload keeps the one of the start. */
+  readonly readOptions?: () => Promise<GatewayOptions>;
 }
 
 /** How a gateway keeps its data: the embedded journal, or PostgreSQL with or without Redis. */
-interface Stores {
-  readonly bindings: BindingStore;
+interface Stores extends AdminStores {
   readonly tokens: readonly TokenStore[];
   readonly redis: RedisStore | null;
   /** For the line that says what the gateway stands on. */
@@ -83,7 +90,8 @@ interface Stores {
   onAvailable(listener: () => void): void;
   /** Resolves when the first load is done, or goes on in the background. */
   startRegistry(): Promise<void>;
-  reloadRegistry(options: GatewayOptions): Promise<void>;
+  /** False = it could not be read. */
+  reloadRegistry(options: GatewayOptions): Promise<boolean>;
 }
 
 interface Parts {
@@ -101,6 +109,7 @@ export class Gateway implements Stoppable {
   readonly #options: GatewayOptions;
   readonly #logger: Logger & RenderedLogger;
   readonly #clock: Clock;
+  readonly #readOptions: () => Promise<GatewayOptions>;
   /** What reads files of its own. */
   readonly #reloadable: { prepareReload(): () => void }[] = [];
   /** What has been started, in order; stopped in reverse. */
@@ -114,6 +123,7 @@ export class Gateway implements Stoppable {
     this.#options = options;
     this.#logger = environment.logger;
     this.#clock = environment.clock;
+    this.#readOptions = environment.readOptions ?? (async () => options);
   }
 
   /** The parts that tests and the admin listener look into; throws before `start`. */
@@ -141,8 +151,11 @@ export class Gateway implements Stoppable {
     }
   }
 
-  /** Takes over a configuration read anew: TLS files, and services where the file is what they come from. */
-  async reload(options: GatewayOptions): Promise<void> {
+  /**
+   * Takes over a configuration read anew: TLS files, and services where the file is what they come from. Resolves with
+   * false if the store of the services could not be read.
+   */
+  async reload(options: GatewayOptions): Promise<boolean> {
     refuseUnsupported(options);
     // All files are read before any takes effect.
     const takeEffect = this.#reloadable.map((part) => part.prepareReload());
@@ -150,7 +163,7 @@ export class Gateway implements Stoppable {
     const settings = settingsThatDiffer(this.#options, options);
     if (settings.length > 0) this.#logger.warn('needs_a_restart', { settings });
     if (options.store.postgres) this.#logger.info('services_come_from_the_database');
-    await this.#stores?.reloadRegistry(options);
+    return (await this.#stores?.reloadRegistry(options)) ?? false;
   }
 
   beginClosing(): void {
@@ -250,7 +263,7 @@ export class Gateway implements Stoppable {
     this.#listenForChanges(bindings, shared);
     stores.onAvailable(() => unfinished.storeIsBack());
     await stores.startRegistry();
-    await this.#startAdmin();
+    await this.#startAdmin({ stores, bindings, tokens, unfinished, health, placement, balancer, stages });
     for (const listener of listeners) {
       await listener.start();
       this.#started.push({ stop: () => stopListener(listener) });
@@ -285,6 +298,7 @@ export class Gateway implements Stoppable {
       clock: this.#clock,
       logger: this.#logger,
     });
+    const audit = new FileAudit(dataDir);
     // With the embedded store the journal is the truth for tokens; a Redis may still serve resolvers.
     return {
       bindings,
@@ -299,7 +313,11 @@ export class Gateway implements Stoppable {
       },
       reloadRegistry: async (options) => {
         await registry.apply(options.registryDefinition, definitionHash(options.registryDefinition));
+        return true;
       },
+      audit,
+      editor: new FileEditor(registry, bindings, audit, this.#logger),
+      importer: new JournalImport(bindings),
     };
   }
 
@@ -322,6 +340,7 @@ export class Gateway implements Stoppable {
       prepare: () => (options.migrate ? migrate(postgres) : verifySchema(postgres)),
     });
     this.#onRegistryChange = () => void registry.reload();
+    const audit = new PostgresAudit(postgres);
     return {
       bindings: new PostgresBindings(postgres, this.#clock),
       // Redis answers first; PostgreSQL has every token too, so that losing Redis does not lose logins.
@@ -334,9 +353,10 @@ export class Gateway implements Stoppable {
         await registry.start();
       },
       // The database is the truth: the file has only seeded it.
-      reloadRegistry: async () => {
-        await registry.reload();
-      },
+      reloadRegistry: () => registry.reload(),
+      audit,
+      editor: new PostgresEditor({ postgres, checks: storedChecks, audit, reload: () => registry.reload() }),
+      importer: new PostgresImport(postgres),
     };
   }
 
@@ -506,9 +526,24 @@ export class Gateway implements Stoppable {
     shared?.listen((change) => bindings.drop(change), lost);
   }
 
-  async #startAdmin(): Promise<void> {
+  async #startAdmin(
+    parts: Pick<
+      AdminParts,
+      'stores' | 'bindings' | 'tokens' | 'unfinished' | 'health' | 'placement' | 'balancer' | 'stages'
+    >,
+  ): Promise<void> {
     const { listen, allow } = this.#options.admin;
     if (!listen) return;
+    const { api, events } = composeAdmin({
+      ...parts,
+      options: this.#options,
+      registry: this.registry,
+      reload: async () => this.reload(await this.#readOptions()),
+      check: async () => refuseUnsupported(await this.#readOptions()),
+      clock: this.#clock,
+      logger: this.#logger,
+    });
+    this.#run(events);
     const admin = new AdminServer({
       listen,
       allow,
@@ -517,7 +552,9 @@ export class Gateway implements Stoppable {
         if (this.#closing) return 'the gateway is shutting down';
         return this.registry.snapshot ? null : 'the services have not been loaded yet';
       },
+      api: (request, response, address) => api.handle(request, response, address),
     });
+    this.#reloadable.push(admin);
     this.#admin = await admin.start();
     this.#started.push(admin);
   }

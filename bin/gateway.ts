@@ -124,7 +124,8 @@ async function serve(config: string): Promise<number> {
     sink.flush();
     process.exit(EXIT_FAILED);
   });
-  const gateway = new Gateway(options, { logger, clock: systemClock });
+  const readOptions = () => readConfigFile(config, process.env);
+  const gateway = new Gateway(options, { logger, clock: systemClock, readOptions });
   await gateway.start();
   return runUntilSignal({
     gateway,
@@ -132,7 +133,7 @@ async function serve(config: string): Promise<number> {
     graceMs: options.shutdown.graceMs,
     delayMs: options.shutdown.delayMs,
     clock: systemClock,
-    reload: async () => gateway.reload(await readConfigFile(config, process.env)),
+    reload: async () => void (await gateway.reload(await readOptions())),
   });
 }
 

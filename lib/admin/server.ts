@@ -1,11 +1,16 @@
-/** The admin listener: liveness, readiness and metrics. Never reachable through the public one. */
+/**
+ * The admin listener: liveness, readiness and metrics, and the API below /api/. It has an address of its own and is
+ * never reachable through the public one.
+ */
 import * as http from 'node:http';
+import * as https from 'node:https';
 import type { AddressInfo } from 'node:net';
 import type { ListenOptions } from '../config/options.ts';
 import { OperatorError } from '../errors.ts';
 import type { Metrics } from '../observe/metrics.ts';
+import { readTlsFiles } from '../process/tls-files.ts';
 import { explainListen } from '../support/explain-listen.ts';
-import { AddressList } from '../support/ip.ts';
+import { AddressList, plainAddress } from '../support/ip.ts';
 
 export interface AdminServerOptions {
   readonly listen: ListenOptions;
@@ -13,17 +18,36 @@ export interface AdminServerOptions {
   readonly metrics: Metrics;
   /** Null = ready; else why not. */
   readonly notReady: () => string | null;
+  /** Takes what lies below /api/ and answers it in every case. */
+  readonly api: (request: http.IncomingMessage, response: http.ServerResponse, address: string) => Promise<void>;
 }
+
+const LIMITS = {
+  maxHeaderSize: 16_384,
+  headersTimeout: 10_000,
+  // Files may take as long as they flow; silence in bodies is watched where they are read.
+  requestTimeout: 0,
+  keepAliveTimeout: 15_000,
+  connectionsCheckingInterval: 2_000,
+  noDelay: true,
+} as const;
+const MOST_CONNECTIONS = 256;
 
 export class AdminServer {
   readonly #options: AdminServerOptions;
   readonly #allowed: AddressList;
   readonly #server: http.Server;
 
+  /** Throws OperatorError for TLS files that cannot be used. */
   constructor(options: AdminServerOptions) {
     this.#options = options;
     this.#allowed = new AddressList(options.allow);
-    this.#server = http.createServer((request, response) => this.#answer(request, response));
+    const { tls } = options.listen;
+    this.#server = tls ? https.createServer({ ...LIMITS, ...readTlsFiles(tls) }) : http.createServer(LIMITS);
+    this.#server.maxConnections = MOST_CONNECTIONS;
+    this.#server.on('request', (request: http.IncomingMessage, response: http.ServerResponse) =>
+      this.#answer(request, response),
+    );
   }
 
   async start(): Promise<AddressInfo> {
@@ -37,23 +61,33 @@ export class AdminServer {
     return this.#server.address() as AddressInfo;
   }
 
+  /** Reads certificate and key again (OperatorError) and returns what puts them in force, for later connections. */
+  prepareReload(): () => void {
+    const { tls } = this.#options.listen;
+    const server = this.#server;
+    if (!tls || !(server instanceof https.Server)) return () => undefined;
+    const pair = readTlsFiles(tls);
+    return () => server.setSecureContext(pair);
+  }
+
   stop(): void {
     this.#server.close();
     this.#server.closeAllConnections();
   }
 
   #answer(request: http.IncomingMessage, response: http.ServerResponse): void {
-    if (!this.#allowed.has(request.socket.remoteAddress ?? '')) {
-      send(response, 403, 'text/plain', 'this address may not use the admin listener\n');
-      return;
-    }
-    const path = (request.url ?? '').split('?')[0];
-    if (request.method !== 'GET' && request.method !== 'HEAD') send(response, 405, 'text/plain', 'GET only\n');
-    else if (path === '/healthz') send(response, 200, 'text/plain', 'ok\n');
+    const address = plainAddress(request.socket.remoteAddress ?? '');
+    const path = (request.url ?? '').split('?')[0] ?? '';
+    if (!this.#allowed.has(address)) refuseAddress(response, path);
+    else if (path.startsWith('/api/')) void this.#options.api(request, response, address);
+    else if (request.method !== 'GET' && request.method !== 'HEAD') {
+      response.setHeader('Allow', 'GET, HEAD');
+      send(response, 405, 'text/plain', 'GET only\n');
+    } else if (path === '/healthz') send(response, 200, 'text/plain', 'ok\n');
     else if (path === '/readyz') this.#answerReady(response);
     else if (path === '/metrics') {
       send(response, 200, 'text/plain; version=0.0.4', this.#options.metrics.render());
-    } else send(response, 404, 'text/plain', 'there are /healthz, /readyz and /metrics here\n');
+    } else send(response, 404, 'text/plain', 'there are /healthz, /readyz, /metrics and /api/ here\n');
   }
 
   #answerReady(response: http.ServerResponse): void {
@@ -61,6 +95,12 @@ export class AdminServer {
     if (reason === null) send(response, 200, 'text/plain', 'ready\n');
     else send(response, 503, 'text/plain', `not ready: ${reason}\n`);
   }
+}
+
+function refuseAddress(response: http.ServerResponse, path: string): void {
+  const message = 'this address may not use the admin listener';
+  if (!path.startsWith('/api/')) send(response, 403, 'text/plain', `${message}\n`);
+  else send(response, 403, 'application/json', `${JSON.stringify({ code: 403, error: 'ip_not_allowed', message })}\n`);
 }
 
 function send(response: http.ServerResponse, status: number, contentType: string, body: string): void {

@@ -25,6 +25,16 @@ export class StatelessBalancer {
     return node;
   }
 
+  /** What `choose` would say now; nobody's turn is taken. */
+  preview(service: Service, hashKey: string): Node {
+    const restore = this.#selectorOf(service).keep();
+    try {
+      return this.choose(service, hashKey);
+    } finally {
+      restore();
+    }
+  }
+
   /** Forgets services and nodes that are gone; the rest keep their turn. */
   update(snapshot: Snapshot): void {
     for (const [serviceId, { selector }] of this.#selectors) {

@@ -52,6 +52,10 @@ export class ConsistentHash<T extends Selectable> implements Selector<T> {
     // The ring follows from the list of nodes alone.
   }
 
+  keep(): () => void {
+    return () => undefined;
+  }
+
   #ringFor(nodes: readonly T[]): Ring<T> {
     if (this.#ring && nodes === this.#list) return this.#ring;
     // By id, so that gateways that list the nodes in another order agree.

@@ -46,6 +46,9 @@ class ServiceState {
   countedAtMs = 0;
 }
 
+/** Chooses a node and reserves a place on it; `counts` null = not known or not needed. Throws GatewayError. */
+type Place = (service: Service, counts: ReadonlyMap<string, number> | null) => Node;
+
 /** Counts are read again after this. */
 const COUNTS_FRESH_MS = 1_000;
 
@@ -73,8 +76,17 @@ export class Placement {
    * `directory_unavailable` if maxUsers is to be kept and the bindings cannot be counted.
    */
   choose(service: Service): Node | Promise<Node> {
-    if (service.placement !== 'least-users' && !this.#isLimited(service)) return this.#place(service, null);
-    return this.#chooseCounted(service);
+    return this.#choose(service, this.#place);
+  }
+
+  /** What `choose` would say now; no place is reserved and nobody's turn is taken. Throws and rejects like it. */
+  preview(service: Service): Node | Promise<Node> {
+    return this.#choose(service, this.#placeForShow);
+  }
+
+  #choose(service: Service, place: Place): Node | Promise<Node> {
+    if (service.placement !== 'least-users' && !this.#isLimited(service)) return place(service, null);
+    return this.#chooseCounted(service, place);
   }
 
   /** Takes a place on `node` without choosing, for example on a default node. */
@@ -95,6 +107,16 @@ export class Placement {
     const node = this.#stateOf(service.id).anonymous.next(service.nodes, this.#isOpen);
     if (!node) throw noNodeAvailable(service);
     return node;
+  }
+
+  /** What `anonymous` would say now; nobody's turn is taken. */
+  previewAnonymous(service: Service): Node {
+    const restore = this.#stateOf(service.id).anonymous.keep();
+    try {
+      return this.anonymous(service);
+    } finally {
+      restore();
+    }
   }
 
   /** Forgets services and nodes that are gone; call on every snapshot swap. */
@@ -118,19 +140,19 @@ export class Placement {
     return service.nodes.some((node) => node.maxUsers !== null && this.#isOpen(node));
   }
 
-  async #chooseCounted(service: Service): Promise<Node> {
+  async #chooseCounted(service: Service, place: Place): Promise<Node> {
     if (!service.nodes.some(this.#isOpen)) throw noNodeAvailable(service);
     const counted = await this.#count(service.id);
-    if (counted.ok) return this.#place(service, counted.counts);
+    if (counted.ok) return place(service, counted.counts);
     // Asked now and not before the wait: a node with a limit may have come up meanwhile.
-    if (!this.#isLimited(service)) return this.#place(service, null);
+    if (!this.#isLimited(service)) return place(service, null);
     throw new GatewayError('directory_unavailable', 'bound users cannot be counted at the moment', {
       cause: counted.error,
     });
   }
 
   /** Chooses and reserves in one go, so that parallel logins see each other. `counts` null = not known or needed. */
-  #place(service: Service, counts: ReadonlyMap<string, number> | null): Node {
+  readonly #place: Place = (service, counts) => {
     const state = this.#stateOf(service.id);
     const loadOf = (node: Node): number =>
       (counts?.get(node.id) ?? 0) + (state.reserved.get(node.id) ?? 0) + (state.settled.get(node.id) ?? 0);
@@ -140,7 +162,20 @@ export class Placement {
     if (!node) throw this.#refusal(service);
     this.reserve(node);
     return node;
-  }
+  };
+
+  /** As `#place`, and all of it undone in the same tick. */
+  readonly #placeForShow: Place = (service, counts) => {
+    const { turns, weighted } = this.#stateOf(service.id);
+    const restore = [turns.keep(), weighted.keep()];
+    try {
+      const node = this.#place(service, counts);
+      this.release(node, false);
+      return node;
+    } finally {
+      for (const one of restore) one();
+    }
+  };
 
   #pick(
     service: Service,

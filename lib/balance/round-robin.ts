@@ -22,6 +22,15 @@ export class RoundRobin<T extends Selectable> implements Selector<T> {
     // All that is remembered is whose turn it was; the place of a node that is gone stands for its successor.
   }
 
+  keep(): () => void {
+    const lastId = this.#lastId;
+    const lastIndex = this.#lastIndex;
+    return () => {
+      this.#lastId = lastId;
+      this.#lastIndex = lastIndex;
+    };
+  }
+
   #startIn(nodes: readonly T[]): number {
     if (this.#lastId === null || nodes[this.#lastIndex]?.id === this.#lastId) return this.#lastIndex + 1;
     const moved = nodes.findIndex((node) => node.id === this.#lastId);

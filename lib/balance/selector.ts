@@ -18,4 +18,6 @@ export interface Selector<T extends Selectable> {
   next(nodes: readonly T[], accepts: (node: T) => boolean, key?: string): T | undefined;
   /** Forgets the state of nodes that are not among `ids`. */
   retain(ids: ReadonlySet<string>): void;
+  /** Returns the way back to the state of now: for a look at whose turn it would be, within one tick. */
+  keep(): () => void;
 }

@@ -38,6 +38,19 @@ export class SmoothWeighted<T extends Selectable> implements Selector<T> {
     this.#nodes = [];
   }
 
+  keep(): () => void {
+    const currents = [...this.#standings].map(([id, { current }]) => [id, current] as const);
+    const lastTotal = this.#lastTotal;
+    return () => {
+      for (const standing of this.#standings.values()) standing.current = 0;
+      for (const [id, current] of currents) {
+        const standing = this.#standings.get(id);
+        if (standing) standing.current = current;
+      }
+      this.#lastTotal = lastTotal;
+    };
+  }
+
   #lineUp(nodes: readonly T[]): void {
     this.#nodes = nodes;
     this.#row = nodes.map((node) => {

@@ -24,4 +24,8 @@ export class WeightedRandom<T extends Selectable> implements Selector<T> {
   retain(): void {
     // Nothing is remembered.
   }
+
+  keep(): () => void {
+    return () => undefined;
+  }
 }

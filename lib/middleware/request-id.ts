@@ -6,9 +6,12 @@ const ACCEPTABLE = /^[A-Za-z0-9._:/+=-]{1,128}$/;
 
 export function requestId(): Middleware {
   return (context, next) => {
-    // Node joins repeated lines with ', ', which is not acceptable: a request has one id.
-    const sent = context.request.headers['x-request-id'];
-    context.requestId = typeof sent === 'string' && ACCEPTABLE.test(sent) ? sent : randomUUID();
+    context.requestId = requestIdOf(context.request.headers['x-request-id']);
     return next(context);
   };
+}
+
+/** `sent`: the field as Node gives it. Repeated lines are joined with ', ', which is not acceptable: a request has one id. */
+export function requestIdOf(sent: string | string[] | undefined): string {
+  return typeof sent === 'string' && ACCEPTABLE.test(sent) ? sent : randomUUID();
 }

@@ -16,7 +16,8 @@ export function checkFiles(options: GatewayOptions): string[] {
       problems.push((error as Error).message);
     }
   };
-  for (const { tls: files } of options.listen) if (files) attempt(() => readTlsFiles(files));
+  const listens = options.admin.listen ? [...options.listen, options.admin.listen] : options.listen;
+  for (const { tls: files } of listens) if (files) attempt(() => readTlsFiles(files));
   for (const resolver of options.identity.resolvers) {
     if (resolver.type === 'jwt') attempt(() => new JwtResolver(resolver, systemClock));
   }

@@ -11,8 +11,6 @@ export function readTlsFiles(files: { cert: string; key: string }): { cert: Buff
     tls.createSecureContext(pair);
     return pair;
   } catch (error) {
-    throw new OperatorError(
-      `listen: TLS with ${files.cert} and ${files.key} is not possible: ${(error as Error).message}`,
-    );
+    throw new OperatorError(`TLS with ${files.cert} and ${files.key} is not possible: ${(error as Error).message}`);
   }
 }

@@ -28,6 +28,13 @@ export interface FileRegistryOptions {
   readonly logger: Logger;
 }
 
+/** What an edit comes to. */
+export interface RegistryEdit<T> {
+  /** null = nothing is to be changed. */
+  readonly next: RegistryDefinition | null;
+  readonly result: T;
+}
+
 interface VanishedNode {
   readonly serviceId: string;
   readonly nodeId: string;
@@ -91,6 +98,27 @@ export class FileRegistry {
       const fileHash = this.#journal.registry?.fileHash ?? this.#fileHash;
       await this.#journal.writeRegistry({ fileHash, definition });
       this.#swap(definition);
+    });
+  }
+
+  /**
+   * Runs an edit by the admin API, after the changes before it: `change` gets the definition in force and resolves with
+   * the next one, or null to leave it (it must have checked it). Durable and in force when it resolves; rejects with
+   * what `change` rejects with, or with StoreUnavailable, changing nothing.
+   */
+  edit<T>(change: (current: RegistryDefinition) => Promise<RegistryEdit<T>>): Promise<T> {
+    return this.#inTurn(async () => {
+      const current = this.#journal.registry?.definition ?? this.#definition;
+      const { next, result } = await change(current);
+      if (next === null) return result;
+      const fileHash = this.#journal.registry?.fileHash ?? this.#fileHash;
+      await this.#journal.writeRegistry({ fileHash, definition: next });
+      this.#swap(next);
+      // As after a file: a login that chose its node before the swap may bind to it after the check.
+      for (const { serviceId, nodeId, users } of await this.#boundOnVanished(current, next)) {
+        this.#logger.warn('registry_users_on_removed_node', { service: serviceId, node: nodeId, users });
+      }
+      return result;
     });
   }
 

@@ -19,9 +19,12 @@ export type JsonValue = string | boolean | null | JsonNumber | readonly JsonValu
 const MAX_DEPTH = 64;
 const MAX_IDENTIFIER = 256;
 
-/** Parses by the grammar of RFC 8259; of equal keys the last wins. Throws SyntaxError. */
-export function parseJsonDigits(text: string): JsonValue {
-  const parser = new Parser(text);
+/**
+ * Parses by the grammar of RFC 8259; of equal keys the last wins, or with `uniqueKeys` none does: it is a fault then.
+ * Throws SyntaxError.
+ */
+export function parseJsonDigits(text: string, options: { readonly uniqueKeys?: boolean } = {}): JsonValue {
+  const parser = new Parser(text, options.uniqueKeys === true);
   const value = parser.value(0);
   parser.end();
   return value;
@@ -61,10 +64,12 @@ const BLANKS = /[ \t\n\r]*/y;
 
 class Parser {
   readonly #text: string;
+  readonly #uniqueKeys: boolean;
   #at = 0;
 
-  constructor(text: string) {
+  constructor(text: string, uniqueKeys: boolean) {
     this.#text = text;
+    this.#uniqueKeys = uniqueKeys;
   }
 
   value(depth: number): JsonValue {
@@ -94,6 +99,7 @@ class Parser {
     this.#list('}', () => {
       this.#skipBlanks();
       const key = this.#string();
+      if (this.#uniqueKeys && key in object) throw new SyntaxError(`the key ${JSON.stringify(key)} stands twice`);
       this.#skipBlanks();
       this.#expect(':');
       object[key] = this.value(depth + 1);

@@ -56,6 +56,8 @@ export interface GatewaySetup {
   readonly clock?: Clock;
   /** Instead of any free port of 127.0.0.1: YAML. */
   readonly listen?: string;
+  /** Tokens of the admin API and the like: YAML in flow form, `tokens: [...]`. */
+  readonly admin?: string;
 }
 
 export class GatewayFixture {
@@ -128,7 +130,7 @@ export function configText(setup: GatewaySetup): string {
         return `      - { id: ${node.id}, baseUrl: "${node.baseUrl}"${more ? `, ${more}` : ''} }`;
       }),
     ].join('\n');
-  return `listen: ${setup.listen ?? '127.0.0.1:0'}\nadmin: { listen: "127.0.0.1:0" }\n${store}\n${setup.config ?? ''}\n${services}\n`;
+  return `listen: ${setup.listen ?? '127.0.0.1:0'}\nadmin: { listen: "127.0.0.1:0"${setup.admin ? `, ${setup.admin}` : ''} }\n${store}\n${setup.config ?? ''}\n${services}\n`;
 }
 
 export async function startGateway(setup: GatewaySetup): Promise<GatewayFixture> {
