@@ -116,6 +116,7 @@ export class Gateway implements Stoppable {
   readonly #started: { stop(): void | Promise<void> }[] = [];
   #stores: Stores | undefined;
   #parts: Parts | undefined;
+  #listener: PostgresListener | undefined;
   #admin: AddressInfo | undefined;
   #closing = false;
 
@@ -216,6 +217,7 @@ export class Gateway implements Stoppable {
       store: stores.bindings,
       shared,
       sharedTtlMs: options.cache.redisTtlMs,
+      heardUntilMs: () => this.#listener?.heardUntilMs ?? Number.NEGATIVE_INFINITY,
       ttlMs: options.cache.ttlMs,
       staleIfErrorMs: options.cache.staleIfErrorMs,
       maxEntries: options.cache.maxEntries,
@@ -501,27 +503,27 @@ export class Gateway implements Stoppable {
     };
     const { postgres } = this.#options.store;
     if (postgres) {
-      this.#run(
-        new PostgresListener({
-          postgres,
-          channels: [REGISTRY_CHANNEL, BINDINGS_CHANNEL],
-          onMessage: (channel, payload) => {
-            if (channel === REGISTRY_CHANNEL) this.#onRegistryChange();
-            else {
-              const change = readBindingNotification(payload);
-              if (change) bindings.changedElsewhere(change);
-              else lost();
-            }
-          },
-          onLost: () => bindings.distrustShared(),
-          onReconnect: () => {
-            lost();
-            this.#onRegistryChange();
-          },
-          logger: this.#logger,
-          clock: this.#clock,
-        }),
-      );
+      this.#listener = new PostgresListener({
+        postgres,
+        channels: [REGISTRY_CHANNEL, BINDINGS_CHANNEL],
+        onMessage: (channel, payload) => {
+          if (channel === REGISTRY_CHANNEL) this.#onRegistryChange();
+          else {
+            const change = readBindingNotification(payload);
+            if (change) bindings.changedElsewhere(change);
+            else lost();
+          }
+        },
+        onLost: () => bindings.distrustShared(),
+        onReconnect: () => {
+          lost();
+          this.#onRegistryChange();
+        },
+        logger: this.#logger,
+        clock: this.#clock,
+        heartbeatMs: Math.min(MOST_HEARTBEAT_MS, Math.max(LEAST_HEARTBEAT_MS, this.#options.cache.ttlMs / 4)),
+      });
+      this.#run(this.#listener);
     }
     shared?.listen((change) => bindings.drop(change), lost);
   }
@@ -577,6 +579,12 @@ export class Gateway implements Stoppable {
     this.#started.push(part);
   }
 }
+
+/**
+ * What Redis holds is as good as the last proof that its changes are heard of, so within a `cache.ttl` there are several.
+ */
+const LEAST_HEARTBEAT_MS = 250;
+const MOST_HEARTBEAT_MS = 10_000;
 
 /** How often a gateway that is winding down looks whether it is done. */
 const DRAIN_LOOK_MS = 50;

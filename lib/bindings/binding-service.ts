@@ -44,6 +44,11 @@ export interface BindingServiceOptions {
   readonly shared: SharedBindingCache | null;
   /** Longest life of an entry in the shared cache. */
   readonly sharedTtlMs: number;
+  /**
+   * clock.monotonic(): changes made elsewhere before then have been heard of. Absent = always now, for when nothing is
+   * changed elsewhere.
+   */
+  readonly heardUntilMs?: () => number;
   readonly ttlMs: number;
   readonly staleIfErrorMs: number;
   readonly maxEntries: number;
@@ -71,7 +76,12 @@ export class BindingService {
 
   constructor(options: BindingServiceOptions) {
     this.#store = options.store;
-    this.#shared = new SharedBindings({ ...options, cache: options.shared, ttlMs: options.sharedTtlMs });
+    this.#shared = new SharedBindings({
+      ...options,
+      cache: options.shared,
+      ttlMs: options.sharedTtlMs,
+      heardUntilMs: options.heardUntilMs ?? (() => options.clock.monotonic()),
+    });
     this.#ttlMs = options.ttlMs;
     this.#staleIfErrorMs = options.staleIfErrorMs;
     this.#clock = options.clock;
@@ -232,8 +242,10 @@ export class BindingService {
 
   async #lookUp(key: BindingKey, name: string, voided: () => boolean): Promise<FoundBinding> {
     const shared = await this.#shared.find(key);
-    if (shared && !shared.doubtful && this.#isCurrent(name, shared.binding)) {
-      return this.#takeShared(name, shared.binding, voided);
+    // Since then a change may have been made that nobody has heard of: the ttl counts from there.
+    const fresh = shared && !shared.doubtful && this.#clock.monotonic() - shared.knownAtMs < this.#ttlMs;
+    if (fresh && this.#isCurrent(name, shared.binding)) {
+      return this.#takeShared(name, shared.binding, shared.knownAtMs, voided);
     }
     let binding: Binding | undefined;
     try {
@@ -243,12 +255,12 @@ export class BindingService {
           : await this.#store.findByUsername(key.serviceId, key.username);
     } catch (error) {
       if (!shared || voided() || !this.#isCurrent(name, shared.binding)) return this.#stale(name, error);
-      return this.#takeShared(name, shared.binding, voided);
+      return this.#takeShared(name, shared.binding, this.#clock.monotonic(), voided);
     }
     this.#hits.store.inc();
     if (voided()) return { binding, answeredBy: 'store' };
     // Nothing has changed since the store was asked, so its word counts whatever was known.
-    if (shared && (shared.doubtful || binding === undefined)) this.#shared.drop([key]);
+    if (shared && (!fresh || binding === undefined)) this.#shared.drop([key]);
     if (binding === undefined) this.#forgetRemoved(key, name);
     // A name may have passed to a row with a lower epoch.
     else if (this.#remember(name, binding, key.kind === 'name')) this.#shared.write(binding);
@@ -260,8 +272,8 @@ export class BindingService {
     return binding.epoch >= (this.#entries.peek(name)?.epoch ?? 0);
   }
 
-  #takeShared(name: string, binding: CachedBinding, voided: () => boolean): FoundBinding {
-    if (!voided()) this.#remember(name, binding);
+  #takeShared(name: string, binding: CachedBinding, knownAtMs: number, voided: () => boolean): FoundBinding {
+    if (!voided()) this.#remember(name, binding, false, knownAtMs);
     this.#hits.redis.inc();
     return { binding, answeredBy: 'redis' };
   }
@@ -279,14 +291,14 @@ export class BindingService {
   }
 
   /** False = something later is known. `isLatest` true = this is later, whatever the epochs say. */
-  #remember(name: string, binding: CachedBinding, isLatest = false): boolean {
+  #remember(name: string, binding: CachedBinding, isLatest = false, loadedAtMs = this.#clock.monotonic()): boolean {
     const known = this.#entries.peek(name);
     if (!isLatest && known && known.epoch > binding.epoch) return false;
     this.#entries.set(name, {
       nodeId: binding.nodeId,
       epoch: binding.epoch,
       frozen: binding.frozen,
-      loadedAtMs: this.#clock.monotonic(),
+      loadedAtMs,
     });
     return true;
   }

@@ -26,6 +26,8 @@ export interface FoundShared {
   readonly binding: CachedBinding;
   /** True = it may be from before a change, and counts only when the store does not answer. */
   readonly doubtful: boolean;
+  /** clock.monotonic(): unless it is doubtful, it was in force then. */
+  readonly knownAtMs: number;
 }
 
 /** The shared cache (Redis). Its failures only cost time, never correctness. */
@@ -41,6 +43,8 @@ const MAX_UNTOLD = 10_000;
 
 export interface SharedBindingsOptions {
   readonly cache: SharedBindingCache | null;
+  /** clock.monotonic(): the changes made before then have been heard of, and the cache was told. */
+  readonly heardUntilMs: () => number;
   /** Longest life of an entry in the cache. */
   readonly ttlMs: number;
   readonly clock: Clock;
@@ -50,6 +54,7 @@ export interface SharedBindingsOptions {
 
 export class SharedBindings {
   readonly #cache: SharedBindingCache | null;
+  readonly #heardUntilMs: () => number;
   readonly #ttlMs: number;
   readonly #clock: Clock;
   readonly #logger: Logger;
@@ -61,6 +66,7 @@ export class SharedBindings {
 
   constructor(options: SharedBindingsOptions) {
     this.#cache = options.cache;
+    this.#heardUntilMs = options.heardUntilMs;
     this.#ttlMs = options.ttlMs;
     this.#clock = options.clock;
     this.#distrustedBeforeMs = options.clock.monotonic();
@@ -82,12 +88,14 @@ export class SharedBindings {
     const isUntold = () => this.#untold.peek(cacheName(key)) !== undefined;
     const before = isUntold();
     const askedAtMs = this.#clock.monotonic();
+    const knownAtMs = Math.min(askedAtMs, this.#heardUntilMs());
     try {
       const found = await this.#cache.find(key);
       // A drop that failed while this was under way counts as well.
       const untold = before || isUntold();
       this.tellAgain();
-      return found && !untold ? { binding: found, doubtful: this.#isDoubtful(found, askedAtMs) } : undefined;
+      if (!found || untold) return undefined;
+      return { binding: found, doubtful: this.#isDoubtful(found, askedAtMs), knownAtMs };
     } catch (error) {
       this.#failed('debug', error);
       return undefined;

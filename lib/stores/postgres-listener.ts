@@ -10,6 +10,7 @@ import { Backoff } from '../support/backoff.ts';
 import { type Clock, systemClock, type Timer } from '../support/clock.ts';
 import { connectionSettings } from './postgres.ts';
 
+/** So often a listener proves that its connection is alive, unless it is told to do so more often. */
 const HEARTBEAT_MS = 10_000;
 const FIRST_RETRY_MS = 100;
 const MOST_RETRY_MS = 5_000;
@@ -27,12 +28,16 @@ export interface PostgresListenerOptions {
   readonly onLost?: () => void;
   readonly logger: Logger;
   readonly clock?: Clock;
+  /** Time between two proofs that the connection is alive, milliseconds; default 10,000. */
+  readonly heartbeatMs?: number;
 }
 
 export class PostgresListener {
   readonly #options: PostgresListenerOptions;
   readonly #clock: Clock;
   readonly #backoff = new Backoff({ firstMs: FIRST_RETRY_MS, mostMs: MOST_RETRY_MS });
+  readonly #heartbeatMs: number;
+  #heardUntilMs = Number.NEGATIVE_INFINITY;
   #running = false;
   #connected = false;
   #connection: Connection | undefined;
@@ -41,11 +46,20 @@ export class PostgresListener {
   constructor(options: PostgresListenerOptions) {
     this.#options = options;
     this.#clock = options.clock ?? systemClock;
+    this.#heartbeatMs = options.heartbeatMs ?? HEARTBEAT_MS;
   }
 
   /** True while LISTEN is in force, as far as is known. */
   get connected(): boolean {
     return this.#connected;
+  }
+
+  /**
+   * Clock.monotonic: what was notified before then, since the last `onReconnect`, has been heard. Of later notifications
+   * nothing is certain: the connection may have been silent ever since without a word.
+   */
+  get heardUntilMs(): number {
+    return this.#heardUntilMs;
   }
 
   /** Begins to connect and returns at once. Idempotent. */
@@ -88,7 +102,7 @@ export class PostgresListener {
 
   /** A connection whose peer vanished stays silent for ever: only an unanswered question shows it. */
   #scheduleHeartbeat(connection: Connection): void {
-    this.#timer = this.#clock.after(HEARTBEAT_MS, () => {
+    this.#timer = this.#clock.after(this.#heartbeatMs, () => {
       this.#ask(connection, 'SELECT 1').then(
         () => {
           if (this.#connection === connection) this.#scheduleHeartbeat(connection);
@@ -99,12 +113,15 @@ export class PostgresListener {
   }
 
   #ask(connection: Connection, text: string): Promise<void> {
+    const askedAtMs = this.#clock.monotonic();
     return new Promise((resolve, reject) => {
       const { queryTimeoutMs } = this.#options.postgres;
       const timer = this.#clock.after(queryTimeoutMs, () => reject(new Error(`no answer within ${queryTimeoutMs} ms`)));
       connection.client.query(text).then(
         () => {
           timer.cancel();
+          // PostgreSQL sends the notifications of before on the same connection ahead of its answer.
+          if (this.#connection === connection) this.#heardUntilMs = askedAtMs;
           resolve();
         },
         (error: unknown) => {

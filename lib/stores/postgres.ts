@@ -72,6 +72,8 @@ export class PostgresStore implements Queryable {
   readonly #errors: Counter | undefined;
   readonly #latency: Histogram | undefined;
   readonly #sockets = new Set<Socket>();
+  readonly #connectedAtMs = new WeakMap<PoolClient, number>();
+  #silentAtMs = Number.NEGATIVE_INFINITY;
   readonly #onAvailable: (() => void)[] = [];
   #pool: Pool | undefined;
 
@@ -121,9 +123,12 @@ export class PostgresStore implements Queryable {
       // connection can be kept. Waits for locks end first: they say nothing about PostgreSQL's health.
       statement_timeout: Math.max(1, Math.floor(queryTimeoutMs * 0.9)),
       lock_timeout: Math.max(1, Math.floor(queryTimeoutMs * 0.8)),
+      // A transaction whose gateway was cut off must not keep its rows locked until PostgreSQL notices.
+      idle_in_transaction_session_timeout: queryTimeoutMs,
       stream: () => this.#trackedSocket(),
     });
     // Without a listener the loss of an idle connection would end the process. pg has removed the client already.
+    pool.on('connect', (client) => this.#connectedAtMs.set(client, this.#clock.monotonic()));
     pool.on('error', (error) => this.#logger.info('postgres_connection_lost', { error: describeError(error) }));
     this.#pool = pool;
   }
@@ -168,6 +173,7 @@ export class PostgresStore implements Queryable {
         this.#succeeded(permit);
         return result;
       } catch (error) {
+        this.#noteSilence(error);
         session.release(error);
         throw error;
       }
@@ -205,8 +211,11 @@ export class PostgresStore implements Queryable {
     ownTimeout: boolean,
   ): Promise<T> {
     await session.run('BEGIN', [], {}, timeoutMs);
-    if (ownTimeout)
-      await session.run(`SET LOCAL statement_timeout = ${Math.floor(timeoutMs * 0.9)}`, [], {}, timeoutMs);
+    if (ownTimeout) {
+      const settings = `SET LOCAL statement_timeout = ${Math.floor(timeoutMs * 0.9)};
+        SET LOCAL idle_in_transaction_session_timeout = ${Math.floor(timeoutMs)}`;
+      await session.run(settings, [], {}, timeoutMs);
+    }
     let over = false;
     const client: Queryable = {
       query: (text, values = [], queryOptions = {}) => {
@@ -227,6 +236,7 @@ export class PostgresStore implements Queryable {
   }
 
   async #rollBack(session: Session, error: unknown): Promise<void> {
+    this.#noteSilence(error);
     if (verdictOf(error) === 'silent') return session.release(error);
     try {
       await session.run('ROLLBACK', [], {}, this.#options.queryTimeoutMs);
@@ -235,6 +245,11 @@ export class PostgresStore implements Queryable {
       // Closing the connection rolls back as well.
       session.release(rollbackError);
     }
+  }
+
+  /** Of a statement under way; a wait for a free connection says nothing of the connections. */
+  #noteSilence(error: unknown): void {
+    if (verdictOf(error) === 'silent') this.#silentAtMs = this.#clock.monotonic();
   }
 
   #permit(): Permit {
@@ -276,14 +291,22 @@ export class PostgresStore implements Queryable {
   async #open(timeoutMs: number): Promise<Session> {
     const pool = this.#pool;
     if (!pool) throw new StoreUnavailable('postgres', new Error('the store is not started'));
-    let client: PoolClient;
-    try {
-      client = await this.#within(pool.connect(), timeoutMs, (late) => late.release());
-    } catch (error) {
-      // Whatever keeps a connection from being made (a wrong password too) keeps PostgreSQL from answering.
-      throw new StoreUnavailable('postgres', error);
+    const startedAtMs = this.#clock.monotonic();
+    for (;;) {
+      let client: PoolClient;
+      try {
+        const leftMs = Math.max(1, timeoutMs - (this.#clock.monotonic() - startedAtMs));
+        client = await this.#within(pool.connect(), leftMs, (late) => late.release());
+      } catch (error) {
+        // Whatever keeps a connection from being made (a wrong password too) keeps PostgreSQL from answering.
+        throw new StoreUnavailable('postgres', error);
+      }
+      // What made another connection fall silent may have cut this one off too, and each would cost a time-out.
+      if ((this.#connectedAtMs.get(client) ?? 0) >= this.#silentAtMs) {
+        return new Session(client, this.#logger, (work, withinMs) => this.#within(work, withinMs));
+      }
+      client.release(true);
     }
-    return new Session(client, this.#logger, (work, withinMs) => this.#within(work, withinMs));
   }
 
   #trackedSocket(): Socket {

@@ -38,7 +38,7 @@ export function makeClient({ target, timeoutMs }: RedisOptions): RedisClient {
   const common = commonOptions(timeoutMs);
   if (target.kind !== 'cluster') return makeRedis(target, common);
   const { tls, username, password } = settingsOf(target.nodes[0]);
-  return new Cluster(target.nodes.map(endpoint), {
+  const cluster = new Cluster(target.nodes.map(endpoint), {
     lazyConnect: true,
     enableOfflineQueue: false,
     clusterRetryStrategy: retryStrategy,
@@ -48,6 +48,12 @@ export function makeClient({ target, timeoutMs }: RedisOptions): RedisClient {
     slotsRefreshTimeout: CONNECT_TIMEOUT_MS,
     redisOptions: { ...common, ...present({ tls, username, password }) },
   });
+  // A node is otherwise connected to by its first command, and the commands beside that one fail.
+  cluster.on('+node', (node: Redis) => {
+    // The cluster tells of the failure and takes the node away until it is found again.
+    if (node.status === 'wait') node.connect().catch(() => undefined);
+  });
+  return cluster;
 }
 
 /**
