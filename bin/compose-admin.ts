@@ -88,7 +88,7 @@ function explainOf(parts: AdminParts) {
       rejectUnknownTokens: identity.unknownToken === 'reject',
       clock,
     },
-    balancer: { choose: (service, hashKey) => balancer.preview(service, hashKey) },
+    balancer: { choose: (service, hashKey) => balancer.preview(service, hashKey), another: () => undefined },
     health,
   });
 }

@@ -237,7 +237,12 @@ export class Gateway implements Stoppable {
       clock: this.#clock,
       logger: this.#logger,
     });
-    const balancer = new StatelessBalancer(health);
+    const balancer = new StatelessBalancer({
+      version: () => health.version,
+      stateOf: (healthKey) => health.stateOf(healthKey),
+      wasChecked: (healthKey) => health.wasChecked(healthKey),
+      probeUnknown: (nodes) => checker.probeUnknown(nodes),
+    });
     const tunnels = new Tunnels(bindings);
     const connections = new Connections({ connectMs: options.timeouts.connectMs, clock: this.#clock });
     const forwarder = this.#makeForwarder(connections, checker);

@@ -26,6 +26,12 @@ export interface UpgradeParts {
   readonly head: Buffer;
 }
 
+/**
+ * Another node for a request whose node failed: none of `tried`, and if `fit` none that is DOWN. Undefined = there is
+ * none.
+ */
+export type OtherNode = (context: RequestContext, tried: readonly Node[], fit: boolean) => Node | undefined;
+
 export class RequestContext {
   readonly request: IncomingMessage;
   /** For an upgrade: answers a refusal; never used once the tunnel is open. */
@@ -69,6 +75,8 @@ export class RequestContext {
   /** 0 = the request is not bound */
   epoch = 0;
   answeredBy: AnsweredBy | null = null;
+  /** balance stage; null = the request stays with its node, whatever happens: all of affinity `user` does */
+  otherNode: OtherNode | null = null;
   /** Why the directory could not be asked at a login that was let through; null = it could */
   directoryError: unknown = null;
   /** login response stage; such an exchange goes on when the client leaves after its body arrived */

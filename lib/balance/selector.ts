@@ -12,8 +12,8 @@ export interface Selectable {
 export interface Selector<T extends Selectable> {
   /**
    * The next node among those that `accepts` agrees to, or undefined if it agrees to none. `accepts` is called at
-   * most once per node and must have no side effects. Give the whole list of a service, the same array each time
-   * until the snapshot changes: what a selector builds for an array it keeps. Only consistent hashing reads `key`.
+   * most once per node and must have no side effects. A node that is not in the list counts as refused. Give the same
+   * array each time until something changes: what a selector builds for an array it keeps. Only consistent hashing reads `key`.
    */
   next(nodes: readonly T[], accepts: (node: T) => boolean, key?: string): T | undefined;
   /** Forgets the state of nodes that are not among `ids`. */

@@ -1,11 +1,6 @@
 /** Smooth weighted round robin: shares by weight, spread evenly over time. Weight 0 gets nothing. */
 import type { Selectable, Selector } from './selector.ts';
-
-interface Standing {
-  /** What the node is owed, in units of weight; negative after it was picked. */
-  current: number;
-  accepted: boolean;
-}
+import { weigh } from './weigh.ts';
 
 /**
  * The algorithm of nginx (commit 52327e0627f4, "smooth weighted round-robin balancing"): each pick adds every
@@ -16,82 +11,74 @@ interface Standing {
  * are scaled along. Else the debt of a light node from the time of a heavy one would starve it for many rounds.
  */
 export class SmoothWeighted<T extends Selectable> implements Selector<T> {
-  readonly #standings = new Map<string, Standing>();
-  /** The standings of `#nodes`, in its order, so that a pick does no look-ups. */
-  #row: Standing[] = [];
+  /** What nodes are owed that are not in `#nodes` at the moment, in units of weight; negative after a pick. */
+  readonly #aside = new Map<string, number>();
+  /** The same of `#nodes`, in its order, so that a pick does no look-ups. */
+  #owed = new Float64Array(0);
+  /** Weights in the pick under way, 0 = not accepted. */
+  #weights = new Float64Array(0);
   #nodes: readonly T[] = [];
   #lastTotal = 0;
 
   next(nodes: readonly T[], accepts: (node: T) => boolean): T | undefined {
     if (nodes !== this.#nodes) this.#lineUp(nodes);
-    const total = this.#review(nodes, accepts);
+    const total = weigh(nodes, accepts, this.#weights);
     if (total === 0) return undefined;
     if (this.#lastTotal !== 0 && total !== this.#lastTotal) this.#scale(total / this.#lastTotal);
     this.#lastTotal = total;
-    return this.#pick(nodes, total);
+    return nodes[pick(this.#owed, this.#weights, total)];
   }
 
   retain(ids: ReadonlySet<string>): void {
-    for (const id of this.#standings.keys()) {
-      if (!ids.has(id)) this.#standings.delete(id);
+    this.#lineUp([]);
+    for (const id of this.#aside.keys()) {
+      if (!ids.has(id)) this.#aside.delete(id);
     }
-    this.#nodes = [];
   }
 
   keep(): () => void {
-    const currents = [...this.#standings].map(([id, { current }]) => [id, current] as const);
+    const aside = [...this.#aside];
+    const owed = this.#owed.slice();
+    const nodes = this.#nodes;
     const lastTotal = this.#lastTotal;
     return () => {
-      for (const standing of this.#standings.values()) standing.current = 0;
-      for (const [id, current] of currents) {
-        const standing = this.#standings.get(id);
-        if (standing) standing.current = current;
-      }
+      this.#lineUp(nodes);
+      this.#aside.clear();
+      for (const [id, value] of aside) this.#aside.set(id, value);
+      this.#owed = owed;
       this.#lastTotal = lastTotal;
     };
   }
 
   #lineUp(nodes: readonly T[]): void {
-    this.#nodes = nodes;
-    this.#row = nodes.map((node) => {
-      const known = this.#standings.get(node.id);
-      if (known) return known;
-      const standing = { current: 0, accepted: false };
-      this.#standings.set(node.id, standing);
-      return standing;
+    this.#nodes.forEach((node, index) => {
+      this.#aside.set(node.id, this.#owed[index] ?? 0);
     });
-  }
-
-  /** Asks about each node once; returns the total weight of those accepted. */
-  #review(nodes: readonly T[], accepts: (node: T) => boolean): number {
-    let total = 0;
-    for (let index = 0; index < nodes.length; index += 1) {
-      const node = nodes[index];
-      const standing = this.#row[index];
-      if (node === undefined || standing === undefined) continue;
-      standing.accepted = node.weight > 0 && accepts(node);
-      if (standing.accepted) total += node.weight;
-    }
-    return total;
+    this.#nodes = nodes;
+    this.#owed = Float64Array.from(nodes, (node) => this.#aside.get(node.id) ?? 0);
+    this.#weights = new Float64Array(nodes.length);
+    for (const node of nodes) this.#aside.delete(node.id);
   }
 
   #scale(factor: number): void {
-    for (const standing of this.#standings.values()) standing.current *= factor;
+    for (const [id, owed] of this.#aside) this.#aside.set(id, owed * factor);
+    this.#owed = this.#owed.map((owed) => owed * factor);
   }
+}
 
-  #pick(nodes: readonly T[], total: number): T | undefined {
-    let best: T | undefined;
-    let bestStanding: Standing | undefined;
-    for (let index = 0; index < nodes.length; index += 1) {
-      const node = nodes[index];
-      const standing = this.#row[index];
-      if (node === undefined || standing === undefined || !standing.accepted) continue;
-      standing.current += node.weight;
-      if (bestStanding !== undefined && standing.current <= bestStanding.current) continue;
-      best = node;
-      bestStanding = standing;
-    }
-    if (bestStanding !== undefined) bestStanding.current -= total;
-    return best;
+/** The index of the node picked; one at least has a weight. */
+function pick(owed: Float64Array, weights: Float64Array, total: number): number {
+  let best = 0;
+  let most = Number.NEGATIVE_INFINITY;
+  for (let index = 0; index < owed.length; index += 1) {
+    const weight = weights[index] ?? 0;
+    if (weight === 0) continue;
+    const now = (owed[index] ?? 0) + weight;
+    owed[index] = now;
+    if (now <= most) continue;
+    best = index;
+    most = now;
   }
+  owed[best] = most - total;
+  return best;
 }

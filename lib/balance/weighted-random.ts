@@ -1,22 +1,30 @@
-/** A random node, by weight; keeps no state. Weight 0 gets nothing. */
+/** A random node, by weight; remembers none of its choices. Weight 0 gets nothing. */
 import type { Selectable, Selector } from './selector.ts';
+import { weigh } from './weigh.ts';
 
 export class WeightedRandom<T extends Selectable> implements Selector<T> {
   readonly #random: () => number;
+  /** Room for the weights in one choice. */
+  #weights = new Float64Array(0);
 
   /** `random`: [0, 1). */
   constructor(random: () => number = Math.random) {
     this.#random = random;
   }
 
-  /** One pass (reservoir sampling): a node replaces the choice so far with the probability weight / weight so far. */
   next(nodes: readonly T[], accepts: (node: T) => boolean): T | undefined {
+    if (this.#weights.length !== nodes.length) this.#weights = new Float64Array(nodes.length);
+    const total = weigh(nodes, accepts, this.#weights);
+    if (total === 0) return undefined;
+    let left = this.#random() * total;
     let chosen: T | undefined;
-    let weightSoFar = 0;
-    for (const node of nodes) {
-      if (node.weight <= 0 || !accepts(node)) continue;
-      weightSoFar += node.weight;
-      if (chosen === undefined || this.#random() * weightSoFar < node.weight) chosen = node;
+    // The last one with a weight also gets what rounding leaves over.
+    for (let index = 0; index < nodes.length; index += 1) {
+      const weight = this.#weights[index] ?? 0;
+      if (weight === 0) continue;
+      chosen = nodes[index];
+      left -= weight;
+      if (left < 0) break;
     }
     return chosen;
   }

@@ -55,6 +55,11 @@ interface Waiter {
 }
 
 const MAX_CONCURRENT = 64;
+/**
+ * Where one never-probed node is found UP, the others get so long to follow, so that waiting requests do not all go to
+ * the quickest, and one that stays silent does not hold them up.
+ */
+const OTHERS_WAIT_MS = 100;
 
 export class HealthChecker {
   readonly #registry: HealthRegistry;
@@ -137,15 +142,26 @@ export class HealthChecker {
     await this.#runUrgently(watched);
   }
 
-  /** Probes those of `nodes` that were never checked, in parallel. Resolves when all are over and observed. */
+  /**
+   * Probes those of `nodes` that were never checked, in parallel; calls that overlap share the probes. Resolves when all
+   * are over and observed, or a moment after the first that was found UP.
+   */
   async probeUnknown(nodes: readonly Pick<Node, 'healthKey'>[]): Promise<void> {
     if (!this.#unsubscribe) return;
-    const runs: Promise<void>[] = [];
-    for (const { healthKey } of nodes) {
-      const watched = this.#watched.get(healthKey);
-      if (watched && !this.#registry.wasChecked(healthKey)) runs.push(this.#runUrgently(watched));
-    }
-    await Promise.all(runs);
+    const asked = nodes.flatMap(({ healthKey }) => this.#watched.get(healthKey) ?? []);
+    const fresh = asked.filter(({ healthKey }) => !this.#registry.wasChecked(healthKey));
+    if (fresh.length === 0) return;
+    let left = fresh.length;
+    let timer: Timer | null = null;
+    await new Promise<void>((resolve) => {
+      const ended = ({ healthKey }: Watched) => {
+        left -= 1;
+        if (left === 0) resolve();
+        else if (this.#registry.stateOf(healthKey) === 'UP') timer ??= this.#clock.after(OTHERS_WAIT_MS, resolve);
+      };
+      for (const watched of fresh) void this.#runUrgently(watched).then(() => ended(watched));
+    });
+    (timer as Timer | null)?.cancel();
   }
 
   /** What a proxied request showed: a response head is ok; a connect error, reset or timeout before it is not. */

@@ -90,12 +90,18 @@ export class HealthRegistry {
   readonly #metrics: Metrics | undefined;
   #suspicion: Suspicion;
   #holdUntilMs = Number.NEGATIVE_INFINITY;
+  #version = 0;
 
   constructor(options: HealthRegistryOptions) {
     this.#clock = options.clock;
     this.#logger = options.logger;
     this.#metrics = options.metrics;
     this.#suspicion = options.suspicion;
+  }
+
+  /** Counts up with each change of a state and of what is watched: what was read at the same number still holds. */
+  get version(): number {
+    return this.#version;
   }
 
   /** UNKNOWN for an address that is not watched. */
@@ -221,6 +227,7 @@ export class HealthRegistry {
   }
 
   #notify(healthKey: string, from: HealthState, to: HealthState): void {
+    this.#version += 1;
     for (const listener of this.#listeners) {
       try {
         listener(healthKey, from, to);
@@ -244,6 +251,7 @@ export class HealthRegistry {
       held: false,
     };
     this.#entries.set(healthKey, entry);
+    this.#version += 1;
     this.#metrics?.gauge(
       'gateway_health_state',
       'Health of an address: 0 unknown, 1 up, 2 down',
@@ -254,6 +262,7 @@ export class HealthRegistry {
 
   #forget(healthKey: string): void {
     this.#entries.delete(healthKey);
+    this.#version += 1;
     this.#recentDowns.delete(healthKey);
     this.#metrics?.removeGauge('gateway_health_state', { target: healthKey });
   }

@@ -267,6 +267,14 @@ export function isConnectFailure(error: Error): boolean {
   return CONNECT_FAILED in error;
 }
 
+/** Calls back once the connection (with TLS: its handshake) is made, at once if it is; never if it fails. */
+export function whenConnected(socket: net.Socket, callback: () => void): void {
+  const secure = socket instanceof tls.TLSSocket;
+  const waits = socket.connecting || (secure && (socket as { secureConnecting?: boolean }).secureConnecting === true);
+  if (waits) socket.once(secure ? 'secureConnect' : 'connect', callback);
+  else callback();
+}
+
 function watchConnect(socket: net.Socket, ready: string, timeoutMs: number): net.Socket {
   const timer = setTimeout(() => socket.destroy(new ConnectTimeout(timeoutMs)), timeoutMs);
   timer.unref();

@@ -1,12 +1,13 @@
 /**
  * Sends a decided request to its node and the node's answer to the client, streaming both ways. It never chooses a
- * node; it retries only on the same node, and only when nothing can have been done twice.
+ * node. It retries on the same node, when nothing can have been done twice; on others only as retries.ts says.
  *
  * Handlers are module functions that find their exchange on the emitter: no closure is made per request.
  */
 import * as http from 'node:http';
+import type { Socket } from 'node:net';
 import type { RequestContext } from '../context.ts';
-import { GatewayError } from '../errors.ts';
+import { GatewayError, toGatewayError } from '../errors.ts';
 import type { Node, Service } from '../model.ts';
 import type { Clock, Timer } from '../support/clock.ts';
 import { abort } from './abort.ts';
@@ -16,9 +17,11 @@ import {
   isConnectFailure,
   type NodeConnections,
   noteKeepAlive,
+  whenConnected,
 } from './connections.ts';
 import { clientResponseHeaders, nodeRequestHeaders } from './forward-headers.ts';
 import { contentLengthOf, interimHeaders, reasonPhrase, trailerHeaders } from './headers.ts';
+import { isIdempotent, type NodeFailure, nothingLeft, Retries } from './retries.ts';
 
 /** Longest wait between two looks at the deadlines, and so their precision. */
 const SWEEP_MS = 100;
@@ -91,16 +94,19 @@ export class Forwarder {
       context.settled?.();
       return;
     }
-    const connections = this.options.connections.of(node, service);
-    const limit = this.options.connectionsPerNode;
-    if (limit !== null && connections.inFlight >= limit) {
-      throw new GatewayError('overloaded', 'the node has as many requests as it may have', {
-        nodeId: node.id,
-      });
-    }
     const length = declaredLength(context.request);
     if (this.options.bodyBytes !== null && length > this.options.bodyBytes) throw bodyTooLarge();
-    const exchange = new Exchange(this, context, node, service, connections, length);
+    const retries = Retries.of(context, length, this.nowMs, service.timeouts.responseMs ?? this.options.responseMs);
+    let connections = this.options.connections.of(node, service);
+    if (this.#isFull(connections)) {
+      const place = retries && this.nextPlace(retries, service);
+      if (!place) {
+        throw new GatewayError('overloaded', 'the node has as many requests as it may have', { nodeId: node.id });
+      }
+      context.node = place.node;
+      connections = place.connections;
+    }
+    const exchange = new Exchange(this, context, context.node ?? node, service, connections, length, retries);
     exchange.index = this.#exchanges.push(exchange) - 1;
     connections.inFlight += 1;
     try {
@@ -110,6 +116,20 @@ export class Forwarder {
       this.settle(exchange);
       throw error;
     }
+  }
+
+  /** The next node with room; undefined = every one had its turn. */
+  nextPlace(retries: Retries, service: Service): Place | undefined {
+    for (let node = retries.next(); node; node = retries.next()) {
+      const connections = this.options.connections.of(node, service);
+      if (!this.#isFull(connections)) return { node, connections };
+    }
+    return undefined;
+  }
+
+  #isFull(connections: NodeConnections): boolean {
+    const limit = this.options.connectionsPerNode;
+    return limit !== null && connections.inFlight >= limit;
   }
 
   /** The node's side is over; the client may still be reading. */
@@ -143,6 +163,11 @@ export class Forwarder {
   }
 }
 
+interface Place {
+  readonly node: Node;
+  readonly connections: NodeConnections;
+}
+
 /** Content-Length of a request, 0 without a body, -1 when it is chunked. The parser has checked the syntax. */
 function declaredLength(request: http.IncomingMessage): number {
   const { headers } = request;
@@ -159,9 +184,13 @@ function bodyTooLarge(): GatewayError {
 class Exchange {
   readonly forwarder: Forwarder;
   readonly context: RequestContext;
-  readonly node: Node;
+  node: Node;
   readonly service: Service;
-  readonly connections: NodeConnections;
+  connections: NodeConnections;
+  /** null = the request stays with its node. */
+  readonly retries: Retries | null;
+  /** With retries: the body stays with the client until there is a connection to send it on. */
+  bodyWaits = false;
   /** Place in the forwarder's list, -1 = not in it. */
   index = -1;
   nodeRequest: http.ClientRequest | undefined;
@@ -189,6 +218,7 @@ class Exchange {
     service: Service,
     connections: NodeConnections,
     length: number,
+    retries: Retries | null,
   ) {
     this.forwarder = forwarder;
     this.context = context;
@@ -196,6 +226,7 @@ class Exchange {
     this.service = service;
     this.connections = connections;
     this.length = length;
+    this.retries = retries;
     this.activeMs = forwarder.nowMs;
     const { response } = context;
     (response as Tagged)[EXCHANGE] = this;
@@ -237,6 +268,11 @@ class Exchange {
       this.#sent();
       return;
     }
+    if (this.retries) {
+      this.bodyWaits = true;
+      nodeRequest.on('socket', onNodeSocket);
+      return;
+    }
     this.phase = 'sending';
     (request as Tagged)[EXCHANGE] = this;
     nodeRequest.on('drain', onNodeDrain);
@@ -247,6 +283,29 @@ class Exchange {
     process.nextTick(flushHead, nodeRequest);
     // The login request stage paused it with more to come.
     if (login) request.resume();
+  }
+
+  /** There is a connection: what was sent on an earlier one goes out again, and the rest as it comes. */
+  connected(nodeRequest: http.ClientRequest): void {
+    const { retries, context } = this;
+    if (!retries || nodeRequest !== this.nodeRequest || nodeRequest.destroyed || this.failed) return;
+    const { request } = context;
+    this.bodyWaits = false;
+    this.activeMs = this.forwarder.nowMs;
+    this.phase = 'sending';
+    (request as Tagged)[EXCHANGE] = this;
+    nodeRequest.on('drain', onNodeDrain);
+    // Listened to from the first connection on.
+    if (request.listenerCount('data', onClientData) === 0) {
+      request.on('data', onClientData);
+      request.on('end', onClientEnd);
+    }
+    process.nextTick(flushHead, nodeRequest);
+    const { bytes } = retries.body;
+    this.bodyBytes = 0;
+    if (bytes.length > 0) this.#sendPart(nodeRequest, bytes);
+    if (request.readableEnded) this.clientEnd();
+    else if (!nodeRequest.writableNeedDrain && !this.failed) request.resume();
   }
 
   #sendLoginPart(nodeRequest: http.ClientRequest, chunk: Buffer): void {
@@ -269,8 +328,13 @@ class Exchange {
   clientData(chunk: Buffer): void {
     const { nodeRequest } = this;
     this.activeMs = this.forwarder.nowMs;
+    this.retries?.body.keep(chunk);
     // The node may have answered and left without reading everything: the rest is read and dropped.
     if (!nodeRequest || nodeRequest.destroyed || this.failed) return;
+    this.#sendPart(nodeRequest, chunk);
+  }
+
+  #sendPart(nodeRequest: http.ClientRequest, chunk: Buffer): void {
     this.bodyBytes += chunk.length;
     const limit = this.forwarder.options.bodyBytes;
     if (limit !== null && this.bodyBytes > limit) {
@@ -282,7 +346,7 @@ class Exchange {
 
   clientEnd(): void {
     const { nodeRequest } = this;
-    if (nodeRequest && !nodeRequest.destroyed && !this.failed) this.#endBody(nodeRequest);
+    if (nodeRequest && !nodeRequest.destroyed && !this.failed && !this.bodyWaits) this.#endBody(nodeRequest);
   }
 
   answer(nodeResponse: http.IncomingMessage): void {
@@ -291,6 +355,7 @@ class Exchange {
     this.phase = 'receiving';
     this.activeMs = this.forwarder.nowMs;
     context.nodeStatus = nodeResponse.statusCode ?? 0;
+    this.retries?.body.drop();
     noteKeepAlive(nodeResponse.socket, nodeResponse.rawHeaders);
     this.forwarder.options.health.passive(this.node, true);
     (nodeResponse as Tagged)[EXCHANGE] = this;
@@ -384,6 +449,10 @@ class Exchange {
       return;
     }
     if (this.failed) return;
+    if (this.retries) {
+      this.#closed(error, this.retries);
+      return;
+    }
     if (this.#mayRetry()) {
       this.retried = true;
       this.open(this.connections.freshAgent);
@@ -392,6 +461,48 @@ class Exchange {
     if (this.clientGone) return;
     this.forwarder.options.health.passive(this.node, false, error.message);
     this.fail(nodeFailure(error, this.node.id));
+  }
+
+  #closed(error: Error, retries: Retries): void {
+    if (this.clientGone) return;
+    const unreached = isConnectFailure(error);
+    // See #mayRetry: this tells of the connection and not of the node.
+    if (!unreached && this.nodeRequest?.reusedSocket && !hasBegunAnswer(this.nodeRequest.socket)) {
+      retries.allowAgain(this.node);
+    } else this.forwarder.options.health.passive(this.node, false, error.message);
+    this.#failOver(unreached ? 'unreached' : 'closed', nodeFailure(error, this.node.id));
+  }
+
+  /** The node gave no head: another one is asked where that is allowed, or the client gets the error. */
+  #failOver(failure: NodeFailure, error: GatewayError): void {
+    const { retries, forwarder } = this;
+    if (this.failed) return;
+    if (this.clientGone || !retries?.mayRepeat(failure, forwarder.nowMs)) {
+      this.fail(error);
+      return;
+    }
+    const place = forwarder.nextPlace(retries, this.service);
+    if (place) this.#moveTo(place);
+    else this.fail(nothingLeft(error));
+  }
+
+  #moveTo({ node, connections }: Place): void {
+    const { nodeRequest } = this;
+    this.connections.inFlight -= 1;
+    connections.inFlight += 1;
+    this.connections = connections;
+    this.node = node;
+    this.context.node = node;
+    this.activeMs = this.forwarder.nowMs;
+    this.phase = 'waiting';
+    // What comes from now on is for the next connection.
+    if (this.length !== 0) this.context.request.pause();
+    try {
+      this.open(connections.freshAgent);
+    } catch (error) {
+      this.fail(toGatewayError(error));
+    }
+    nodeRequest?.destroy();
   }
 
   /**
@@ -434,15 +545,16 @@ class Exchange {
       return;
     }
     if (silentMs <= (this.service.timeouts.idleMs ?? options.idleMs)) return;
-    if (this.phase === 'receiving') this.answerBroke(new Error('silent for too long'));
-    else if (this.context.request.isPaused()) this.#nodeTimedOut('the node stopped reading the request');
+    if (this.phase === 'receiving') {
+      this.answerBroke(new Error('silent for too long'));
+      this.nodeRequest?.destroy();
+    } else if (this.context.request.isPaused()) this.#nodeTimedOut('the node stopped reading the request');
     else this.fail(new GatewayError('request_timeout', 'the rest of the request did not come in time'));
-    this.nodeRequest?.destroy();
   }
 
   #nodeTimedOut(message: string): void {
     this.forwarder.options.health.passive(this.node, false, message);
-    this.fail(new GatewayError('node_timeout', message, { nodeId: this.node.id }));
+    this.#failOver('silent', new GatewayError('node_timeout', message, { nodeId: this.node.id }));
   }
 
   /** Ends the exchange with an error; the node's side is dropped. */
@@ -462,18 +574,6 @@ export function cut(context: RequestContext): void {
   // Without a length or chunks (HTTP/1.0), a FIN would look like a proper end.
   if (context.request.httpVersionMinor === 0 && response.socket) abort(response.socket);
   else response.destroy();
-}
-
-function isIdempotent(method: string | undefined): boolean {
-  // RFC 9110 section 9.2.2
-  return (
-    method === 'GET' ||
-    method === 'HEAD' ||
-    method === 'PUT' ||
-    method === 'DELETE' ||
-    method === 'OPTIONS' ||
-    method === 'TRACE'
-  );
 }
 
 export function nodeFailure(error: Error, nodeId: string): GatewayError {
@@ -533,9 +633,13 @@ function onClientDrain(this: http.ServerResponse): void {
   exchange.nodeResponse?.resume();
 }
 
+function onNodeSocket(this: http.ClientRequest, socket: Socket): void {
+  whenConnected(socket, () => (this as Tagged)[EXCHANGE]?.connected(this));
+}
+
 function onNodeDrain(this: http.ClientRequest): void {
   const exchange = (this as Tagged)[EXCHANGE];
-  if (!exchange) return;
+  if (exchange?.nodeRequest !== this) return;
   exchange.activeMs = exchange.forwarder.nowMs;
   exchange.context.request.resume();
 }

@@ -6,12 +6,13 @@ import * as http from 'node:http';
 import type { Duplex } from 'node:stream';
 import type { RequestContext } from '../context.ts';
 import { GatewayError } from '../errors.ts';
-import type { Service } from '../model.ts';
+import type { Node, Service } from '../model.ts';
 import { abort } from './abort.ts';
-import type { Connections } from './connections.ts';
+import { type Connections, isConnectFailure } from './connections.ts';
 import { cut, nodeFailure, type PassiveHealth } from './forward.ts';
 import { clientResponseHeaders, nodeRequestHeaders } from './forward-headers.ts';
 import { reasonPhrase } from './headers.ts';
+import { type NodeFailure, nothingLeft, Retries } from './retries.ts';
 import { type Tunnel, type Tunnels, tunnelOf } from './tunnels.ts';
 
 export interface UpgraderOptions {
@@ -33,7 +34,7 @@ export class Upgrader {
 
   /** The last stage of the pipeline for an upgrade request. */
   forward(context: RequestContext): void {
-    const { node, service, upgrade, request, response } = context;
+    const { node, service, upgrade, request } = context;
     if (!node || !service || !upgrade) throw new Error('no node was chosen');
     if (upgrade.socket.destroyed) {
       context.settled?.();
@@ -44,13 +45,32 @@ export class Upgrader {
       // The parser hands everything behind the head over as the tunnel's, so a body could not be told from it.
       throw new GatewayError('bad_request', 'a request that asks for an upgrade must not have a body');
     }
-    const connections = this.#options.connections.of(node, service);
-    const limit = this.#options.connectionsPerNode;
-    if (limit !== null && connections.inFlight >= limit) {
-      throw new GatewayError('overloaded', 'the node has as many requests as it may have', {
-        nodeId: node.id,
-      });
+    const responseMs = service.timeouts.responseMs ?? this.#options.responseMs;
+    const retries = Retries.of(context, 0, performance.now(), responseMs);
+    const open = this.#isFull(node, service) ? retries && this.#next(retries, service) : node;
+    if (!open) {
+      throw new GatewayError('overloaded', 'the node has as many requests as it may have', { nodeId: node.id });
     }
+    this.#ask(context, open, service, retries);
+  }
+
+  #isFull(node: Node, service: Service): boolean {
+    const limit = this.#options.connectionsPerNode;
+    return limit !== null && this.#options.connections.of(node, service).inFlight >= limit;
+  }
+
+  /** The next node with room; undefined = every one had its turn. */
+  #next(retries: Retries, service: Service): Node | undefined {
+    let node = retries.next();
+    while (node && this.#isFull(node, service)) node = retries.next();
+    return node;
+  }
+
+  #ask(context: RequestContext, node: Node, service: Service, retries: Retries | null): void {
+    const { upgrade, request, response } = context;
+    if (!upgrade) return;
+    context.node = node;
+    const connections = this.#options.connections.of(node, service);
     const nodeRequest = http.request({
       agent: connections.freshAgent,
       method: request.method,
@@ -71,11 +91,34 @@ export class Upgrader {
       context.fail(error);
       nodeRequest.destroy();
     };
+    let moved = false;
+    /** The node gave no head: another one is asked where that is allowed, or the client gets the error. */
+    const failOver = (failure: NodeFailure, error: GatewayError) => {
+      if (!retries?.mayRepeat(failure, performance.now())) {
+        fail(error);
+        return;
+      }
+      const other = this.#next(retries, service);
+      if (!other) {
+        fail(nothingLeft(error));
+        return;
+      }
+      failed = true;
+      moved = true;
+      lookNoMore();
+      upgrade.socket.off('close', clientGone);
+      nodeRequest.destroy();
+      try {
+        this.#ask(context, other, service, retries);
+      } catch (fault) {
+        context.fail(fault);
+      }
+    };
     const responseMs = service.timeouts.responseMs ?? this.#options.responseMs;
     const timer = setTimeout(() => {
       const error = new GatewayError('node_timeout', 'no answer from the node in time', { nodeId: node.id });
       health.passive(node, false, error.message);
-      fail(error);
+      failOver('silent', error);
     }, responseMs);
     const clientGone = () => nodeRequest.destroy();
     upgrade.socket.once('close', clientGone);
@@ -91,7 +134,7 @@ export class Upgrader {
       clearTimeout(timer);
       if (opened) return;
       connections.inFlight -= 1;
-      context.settled?.();
+      if (!moved) context.settled?.();
     });
     nodeRequest.on('upgrade', (nodeResponse, nodeSocket, nodeHead) => {
       clearTimeout(timer);
@@ -119,7 +162,7 @@ export class Upgrader {
     nodeRequest.on('error', (error) => {
       if (failed || opened || response.headersSent || upgrade.socket.destroyed) return;
       health.passive(node, false, error.message);
-      fail(nodeFailure(error, node.id));
+      failOver(isConnectFailure(error) ? 'unreached' : 'closed', nodeFailure(error, node.id));
     });
     nodeRequest.end();
   }

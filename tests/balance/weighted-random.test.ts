@@ -30,13 +30,13 @@ test('shares follow the weights', () => {
   selector.retain();
 });
 
-test('the ends of the random range pick the last and the first node', () => {
+test('the ends of the random range pick the first and the last node', () => {
   const nodes = [
     { id: 'a', weight: 1 },
     { id: 'b', weight: 1 },
   ];
-  assert.equal(new WeightedRandom<Weighted>(() => 0).next(nodes, all)?.id, 'b');
-  assert.equal(new WeightedRandom<Weighted>(() => 1 - 2 ** -53).next(nodes, all)?.id, 'a');
+  assert.equal(new WeightedRandom<Weighted>(() => 0).next(nodes, all)?.id, 'a');
+  assert.equal(new WeightedRandom<Weighted>(() => 1 - 2 ** -53).next(nodes, all)?.id, 'b');
 });
 
 test('never yields a node that is refused or weighs nothing', () => {

@@ -581,3 +581,31 @@ test('with real probes a node that goes and comes back is seen to, on demand', a
   checker.stop();
   server.close();
 });
+
+test('one never-probed node that is found UP lets the others have a moment, and no more', async () => {
+  const world = new World();
+  const snapshot = world.begin(stateless([{ id: 'a' }, { id: 'b' }, { id: 'c' }]));
+  const nodes = [...snapshot.nodes.values()];
+  world.result = null;
+  const ended: string[] = [];
+  void world.checker.probeUnknown(nodes).then(() => ended.push('all'));
+  await settled();
+  assert.equal(world.calls.length, 3);
+  world.calls[0]!.answer(FAILED);
+  await settled();
+  await world.clock.advanceAsync(90);
+  assert.deepEqual(ended, [], 'that one fails is no reason to go on');
+  world.calls[1]!.answer(OK);
+  await settled();
+  await world.clock.advanceAsync(99);
+  assert.deepEqual(ended, []);
+  await world.clock.advanceAsync(1);
+  assert.deepEqual(ended, ['all']);
+  assert.equal(world.calls[2]!.signal.aborted, false, 'the probe itself goes on');
+  // Those who ask while it lasts share it, and again wait for nobody else.
+  const again = world.checker.probeUnknown(nodes);
+  await settled();
+  assert.equal(world.calls.length, 3);
+  world.calls[2]!.answer(OK);
+  await again;
+});

@@ -13,6 +13,10 @@ describe('balance', () => {
       asked.push([service.id, hashKey]);
       return service.nodes[0]!;
     },
+    another: (service, hashKey, tried, fit) => {
+      asked.push([service.id, `${hashKey} ${tried.map(({ id }) => id).join()} ${fit}`]);
+      return undefined;
+    },
   };
 
   beforeEach(() => {
@@ -39,9 +43,28 @@ describe('balance', () => {
     for (const of of [service('user'), null]) {
       const context = contextFor(of);
       assert.deepEqual(runStage(balance(balancer), context), { nexts: 1, passedOn: true });
-      assert.deepEqual([context.node, context.decision], [null, null]);
+      assert.deepEqual([context.node, context.decision, context.otherNode], [null, null, null]);
     }
     assert.deepEqual(asked, []);
+  });
+
+  it('leaves a way to other nodes, with the same key', () => {
+    const context = contextFor(service('none'), ['X-Hash-Key', 'tenant 7']);
+    runStage(balance(balancer), context);
+    context.otherNode?.(context, [context.node!], true);
+    assert.deepEqual(asked.at(-1), ['s', 'tenant 7 n true']);
+  });
+
+  it('waits where the choice does, and passes a refusal on', async () => {
+    const of = service('none');
+    let next = 0;
+    const context = contextFor(of);
+    await balance({ choose: async () => of.nodes[0]!, another: () => undefined })(context, () => {
+      next += 1;
+    });
+    assert.deepEqual([next, context.node?.id, context.decision], [1, 'n', 'balanced']);
+    const refusing = { choose: () => Promise.reject(new Error('none')), another: () => undefined };
+    await assert.rejects(async () => balance(refusing)(contextFor(of), () => assert.fail('it went on')), /none/);
   });
 
   it('takes X-Hash-Key for the key, unless it is empty', () => {
@@ -59,6 +82,7 @@ describe('balance', () => {
       choose() {
         throw new GatewayError('no_node_available', 'none');
       },
+      another: () => undefined,
     };
     const context = contextFor(service('none'));
     assert.throws(() => runStage(balance(refusing), context), { code: 'no_node_available' });

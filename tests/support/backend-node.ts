@@ -47,6 +47,10 @@ export class BackendNode {
     return this.#port;
   }
 
+  get listening(): boolean {
+    return this.#server !== undefined;
+  }
+
   get server(): http.Server {
     if (!this.#server) throw new Error('not started');
     return this.#server;
