@@ -206,6 +206,12 @@ describe('two gateways under load', () => {
     const lines = stdout.trimEnd().split('\n');
     const access = lines.map((line) => JSON.parse(line)).filter((line) => line.event === 'request');
     assert.equal(access.filter((line) => String(line.path).includes('wait=700')).length, 20);
+    const cutLines = access.filter((line) => String(line.path).includes('wait=60000'));
+    assert.deepEqual(
+      cutLines.map((line) => [line.user, line.error]),
+      [['u-user-0', undefined]],
+      'the cut one has its line, too',
+    );
     assert.ok(lines.some((line) => /"level":"(warn|error)"/.test(line) && /cut|grace/.test(line)));
     for (const { token, home } of users) assert.equal(outcome(await second.get(PATH, token)), home);
     assert.equal((await bindings()).length, USERS);
