@@ -17,6 +17,8 @@ import type { BindingImporter } from '../lib/bindings/binding-import.ts';
 import type { BindingService } from '../lib/bindings/binding-service.ts';
 import type { BindingStore } from '../lib/bindings/binding-store.ts';
 import type { UnfinishedLogins } from '../lib/bindings/unfinished-logins.ts';
+import type { BoundVersions } from '../lib/canary/bound-versions.ts';
+import type { VersionChooser } from '../lib/canary/version-chooser.ts';
 import type { GatewayOptions } from '../lib/config/options.ts';
 import type { HealthRegistry } from '../lib/health/health-registry.ts';
 import type { Logger } from '../lib/observe/log.ts';
@@ -43,6 +45,8 @@ export interface AdminParts {
   readonly unfinished: UnfinishedLogins;
   readonly health: HealthRegistry;
   readonly placement: Placement;
+  readonly versions: VersionChooser;
+  readonly boundVersions: BoundVersions;
   readonly balancer: StatelessBalancer;
   readonly stages: Omit<Stages, 'forward'>;
   readonly reload: () => Promise<boolean>;
@@ -71,7 +75,7 @@ export function composeAdmin(parts: AdminParts): { readonly api: AdminApi; reado
 }
 
 function explainOf(parts: AdminParts) {
-  const { bindings, tokens, unfinished, health, placement, balancer, stages, clock } = parts;
+  const { bindings, tokens, unfinished, health, placement, versions, boundVersions, balancer, stages, clock } = parts;
   const { identity } = parts.options;
   return explainCall({
     stages,
@@ -87,6 +91,13 @@ function explainOf(parts: AdminParts) {
       extractToken: (context) => extractToken(context.request, identity.token),
       rejectUnknownTokens: identity.unknownToken === 'reject',
       clock,
+    },
+    versions: {
+      versions: {
+        planOf: (route) => versions.planOf(route),
+        byWeight: (plan, subject) => versions.preview(plan, subject),
+      },
+      boundVersions,
     },
     balancer: { choose: (service, hashKey) => balancer.preview(service, hashKey), another: () => undefined },
     health,

@@ -10,6 +10,7 @@ import { PostgresEditor } from '../lib/admin/postgres-editor.ts';
 import { AdminServer } from '../lib/admin/server.ts';
 import { StatelessBalancer } from '../lib/balance/balancer.ts';
 import { Placement } from '../lib/balance/placement.ts';
+import { SmoothWeighted } from '../lib/balance/smooth-weighted.ts';
 import { BINDINGS_CHANNEL, readBindingNotification } from '../lib/bindings/binding-notification.ts';
 import { BindingService } from '../lib/bindings/binding-service.ts';
 import { Journal } from '../lib/bindings/journal.ts';
@@ -20,6 +21,8 @@ import { PostgresBindings } from '../lib/bindings/postgres-bindings.ts';
 import { PostgresImport } from '../lib/bindings/postgres-import.ts';
 import { RedisBindingCache } from '../lib/bindings/redis-cache.ts';
 import { UnfinishedLogins } from '../lib/bindings/unfinished-logins.ts';
+import { BoundVersions } from '../lib/canary/bound-versions.ts';
+import { VersionChooser } from '../lib/canary/version-chooser.ts';
 import type {
   GatewayOptions,
   ListenOptions,
@@ -28,7 +31,7 @@ import type {
   ResolverOptions,
 } from '../lib/config/options.ts';
 import { storedChecks } from '../lib/config/stored-definitions.ts';
-import type { Handler } from '../lib/context.ts';
+import type { Handler, RequestContext } from '../lib/context.ts';
 import { OperatorError } from '../lib/errors.ts';
 import { HealthChecker } from '../lib/health/health-checker.ts';
 import { HealthRegistry } from '../lib/health/health-registry.ts';
@@ -43,6 +46,8 @@ import { loginResponse } from '../lib/middleware/login-response.ts';
 import { match } from '../lib/middleware/match.ts';
 import { requestId } from '../lib/middleware/request-id.ts';
 import { stickyRoute } from '../lib/middleware/sticky-route.ts';
+import { versionByRule } from '../lib/middleware/version-by-rule.ts';
+import { versionByUser } from '../lib/middleware/version-by-user.ts';
 import type { Logger, RenderedLogger } from '../lib/observe/log.ts';
 import { Metrics } from '../lib/observe/metrics.ts';
 import { buildPipeline, type Stages } from '../lib/pipeline.ts';
@@ -243,21 +248,40 @@ export class Gateway implements Stoppable {
       wasChecked: (healthKey) => health.wasChecked(healthKey),
       probeUnknown: (nodes) => checker.probeUnknown(nodes),
     });
+    const versions = new VersionChooser({
+      turns: () => new SmoothWeighted(),
+      isUsable: (healthKey) => health.isUsable(healthKey),
+    });
+    const boundVersions = new BoundVersions({ bindings, ...options.cache, clock: this.#clock });
     const tunnels = new Tunnels(bindings);
     const connections = new Connections({ connectMs: options.timeouts.connectMs, clock: this.#clock });
     const forwarder = this.#makeForwarder(connections, checker);
     const upgrader = this.#makeUpgrader(connections, checker, tunnels);
-    const stages = this.#makeStages({ bindings, tokens, health, checker, placement, balancer, unfinished });
+    const stages = this.#makeStages({
+      bindings,
+      tokens,
+      health,
+      checker,
+      placement,
+      balancer,
+      versions,
+      boundVersions,
+      unfinished,
+    });
     const plain = buildPipeline({ ...stages, forward: (context) => forwarder.forward(context) });
     const upgrade = buildPipeline({ ...stages, forward: (context) => upgrader.forward(context) });
     const listeners = options.listen.map((listen) => this.#makeListener(listen, plain, upgrade));
     this.#reloadable.push(...listeners);
     this.#parts = { bindings, tokens, tunnels, forwarder, listeners };
 
-    bindings.onChange((change) => tunnels.changed(change));
+    bindings.onChange((change) => {
+      boundVersions.changed(change);
+      tunnels.changed(change);
+    });
     this.registry.subscribe((snapshot) => {
       placement.update(snapshot);
       balancer.update(snapshot);
+      versions.update(snapshot);
       connections.retain(snapshot);
       checker.update(snapshot);
     });
@@ -267,10 +291,21 @@ export class Gateway implements Stoppable {
     this.#started.push(unfinished, { stop: () => tunnels.closeAll(CLOSE_GOING_AWAY) });
     this.#run(forwarder);
     this.#run(checker);
-    this.#listenForChanges(bindings, shared);
+    this.#listenForChanges(bindings, boundVersions, shared);
     stores.onAvailable(() => unfinished.storeIsBack());
     await stores.startRegistry();
-    await this.#startAdmin({ stores, bindings, tokens, unfinished, health, placement, balancer, stages });
+    await this.#startAdmin({
+      stores,
+      bindings,
+      tokens,
+      unfinished,
+      health,
+      placement,
+      versions,
+      boundVersions,
+      balancer,
+      stages,
+    });
     for (const listener of listeners) {
       await listener.start();
       this.#started.push({ stop: () => stopListener(listener) });
@@ -455,12 +490,15 @@ export class Gateway implements Stoppable {
     checker: HealthChecker;
     placement: Placement;
     balancer: StatelessBalancer;
+    versions: VersionChooser;
+    boundVersions: BoundVersions;
     unfinished: UnfinishedLogins;
   }): Omit<Stages, 'forward'> {
     const { identity, log, limits, allow, trustedProxies } = this.#options;
     const common = { clock: this.#clock, logger: this.#logger, metrics: this.metrics };
     const source = identity.token;
-    const { bindings, tokens, placement, health, checker } = parts;
+    const { bindings, tokens, placement, health, checker, versions, boundVersions } = parts;
+    const tokenOf = (context: RequestContext) => extractToken(context.request, source);
     return {
       requestId: requestId(),
       accessLog: accessLog({
@@ -473,7 +511,14 @@ export class Gateway implements Stoppable {
       ipAllow: ipAllow(new AddressList(allow), new AddressList(trustedProxies)),
       cors: cors(this.#options.cors.enabled ? new CorsPolicy(this.#options.cors) : null),
       match: match(this.registry),
-      loginRequest: loginRequest({ ...limits, idleMs: this.#options.timeouts.idleMs, clock: this.#clock }),
+      versionByRule: versionByRule(versions),
+      loginRequest: loginRequest({
+        ...limits,
+        idleMs: this.#options.timeouts.idleMs,
+        servicesOf: (route) => versions.planOf(route).versions.map(({ service }) => service),
+        clock: this.#clock,
+      }),
+      versionByUser: versionByUser({ tokens, versions, boundVersions, extractToken: tokenOf }),
       stickyRoute: stickyRoute({
         tokens,
         bindings,
@@ -484,7 +529,7 @@ export class Gateway implements Stoppable {
         placement,
         candidates: new LoginCandidates((node) => placement.release(node)),
         loginPending: (serviceId, userId) => parts.unfinished.mayHave(serviceId, userId),
-        extractToken: (context) => extractToken(context.request, source),
+        extractToken: tokenOf,
         rejectUnknownTokens: identity.unknownToken === 'reject',
         clock: this.#clock,
       }),
@@ -494,6 +539,10 @@ export class Gateway implements Stoppable {
         ...limits,
         tokenPrefix: source.prefix,
         bindings,
+        versions: {
+          findOther: async (route, ...user) =>
+            (await boundVersions.findOther(versions.planOf(route).bound, ...user))?.id,
+        },
         tokens,
         unfinished: parts.unfinished,
       }),
@@ -501,9 +550,10 @@ export class Gateway implements Stoppable {
   }
 
   /** NOTIFY and the Redis channel say what to forget; a gap in either makes everything cached stale. */
-  #listenForChanges(bindings: BindingService, shared: RedisBindingCache | null): void {
+  #listenForChanges(bindings: BindingService, boundVersions: BoundVersions, shared: RedisBindingCache | null): void {
     const lost = () => {
       bindings.expireAll();
+      boundVersions.expireAll();
       this.parts.tunnels.recheckAll();
     };
     const { postgres } = this.#options.store;
@@ -534,10 +584,7 @@ export class Gateway implements Stoppable {
   }
 
   async #startAdmin(
-    parts: Pick<
-      AdminParts,
-      'stores' | 'bindings' | 'tokens' | 'unfinished' | 'health' | 'placement' | 'balancer' | 'stages'
-    >,
+    parts: Omit<AdminParts, 'options' | 'registry' | 'reload' | 'check' | 'clock' | 'logger'>,
   ): Promise<void> {
     const { listen, allow } = this.#options.admin;
     if (!listen) return;
@@ -617,7 +664,4 @@ function hostOf({ address, port, family }: AddressInfo): string {
 /** What the configuration may say already, but this version does not do. */
 function refuseUnsupported(options: GatewayOptions): void {
   if (options.workers !== 1) throw new OperatorError('workers: this version runs one process; set workers: 1');
-  if (options.registryDefinition.routes.length > 0) {
-    throw new OperatorError('routes: this version has no canary routes; remove them from the file');
-  }
 }

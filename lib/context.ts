@@ -9,6 +9,8 @@ import type { Match, Node, Service, Snapshot } from './model.ts';
 export type DecisionKind = 'bound' | 'candidate' | 'default' | 'anonymous' | 'balanced';
 /** Which cache or store answered for the binding. */
 export type AnsweredBy = 'local' | 'redis' | 'store' | 'stale';
+/** Why a route's version was chosen: a rule asked for it, the user is bound there, by weight, or there is no other. */
+export type VersionReason = 'rule' | 'bound' | 'weight' | 'only';
 
 /**
  * Takes the node's response before a byte of it goes to the client; set by the login response stage. It calls
@@ -62,14 +64,18 @@ export class RequestContext {
   /** match stage */
   snapshot: Snapshot | null = null;
   match: Match | null = null;
+  /** match stage; below a route one of the version stages */
   service: Service | null = null;
-  /** Version chosen by a route; match stage */
+  /** Version chosen by a route; version by rule stage, else version by user stage */
   version: string | null = null;
+  versionReason: VersionReason | null = null;
   /** login request stage; null = not a login */
   login: LoginAttempt | null = null;
-  /** sticky route stage */
+  /** version by user stage, else sticky route stage */
   token: string | null = null;
   userId: string | null = null;
+  /** True = token and userId have been looked up; version by user stage */
+  identified = false;
   decision: DecisionKind | null = null;
   node: Node | null = null;
   /** 0 = the request is not bound */
@@ -107,8 +113,12 @@ export class RequestContext {
 
 /** A login under way. */
 export interface LoginAttempt {
-  /** As the request named it; null = not known. */
+  /** As the request named it; null = not known, or not before the version is chosen. */
   readonly username: string | null;
+  /** Id of each service for which this is a login, with the username as that service's mapping finds it. */
+  readonly usernames: ReadonlyMap<string, string | null>;
+  /** True = the chosen version has no login at this path: only the bytes read are kept here. */
+  readonly bodyOnly: boolean;
   /** The request's bytes read so far, in order; forwarded before the rest of the stream. */
   readonly bodyRead: readonly Buffer[];
   /** True = bodyRead is the whole body. */

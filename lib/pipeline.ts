@@ -11,7 +11,9 @@ export interface Stages {
   readonly ipAllow: Middleware;
   readonly cors: Middleware;
   readonly match: Middleware;
+  readonly versionByRule: Middleware;
   readonly loginRequest: Middleware;
+  readonly versionByUser: Middleware;
   readonly stickyRoute: Middleware;
   readonly balance: Middleware;
   readonly loginResponse: Middleware;
@@ -26,7 +28,9 @@ export function buildPipeline(stages: Stages): Handler {
     stages.ipAllow,
     stages.cors,
     stages.match,
+    stages.versionByRule,
     stages.loginRequest,
+    stages.versionByUser,
     stages.stickyRoute,
     stages.balance,
     stages.loginResponse,

@@ -72,6 +72,10 @@ function readHeaders(value: JsonValue | undefined): readonly string[] {
   });
 }
 
+interface HandedFields {
+  _addHeaderLines(rawHeaders: string[], count: number): void;
+}
+
 export function madeUpContext(input: ExplainInput, requestId: string): RequestContext {
   const socket = new Socket();
   Object.defineProperty(socket, 'remoteAddress', { value: input.clientAddress ?? undefined });
@@ -81,7 +85,8 @@ export function madeUpContext(input: ExplainInput, requestId: string): RequestCo
   request.httpVersion = '1.1';
   request.httpVersionMajor = 1;
   request.httpVersionMinor = 1;
-  request.rawHeaders = [...input.rawHeaders];
+  // As the parser hands fields over: `headers` is made from what was counted there, not from rawHeaders.
+  (request as unknown as HandedFields)._addHeaderLines([...input.rawHeaders], input.rawHeaders.length);
   request.complete = true;
   // Without a username the body is not known: a login is then one of nobody that is known.
   if (input.username === null) request.push(null);
@@ -92,15 +97,27 @@ export function madeUpContext(input: ExplainInput, requestId: string): RequestCo
 
 /** Gives the request the body of a login of this user, in the form that the service's mapping reads. */
 export function pushLogin(context: RequestContext, username: string): void {
-  const { request, service } = context;
-  const path = service?.login.request.username ?? 'username';
-  const body = Buffer.from(
-    JSON.stringify(path.split('.').reduceRight<unknown>((value, key) => ({ [key]: value }), username)),
-  );
+  const { request, service, match } = context;
+  const services = service ? [service] : (match?.route?.services ?? []);
+  const document: Record<string, unknown> = {};
+  for (const { login } of services) place(document, login.request.username.split('.'), username);
+  const body = Buffer.from(JSON.stringify(document));
   Object.assign(request.headers, { 'content-type': 'application/json' });
   delete request.headers['content-length'];
   delete request.headers['content-encoding'];
   delete request.headers.expect;
   request.push(body);
   request.push(null);
+}
+
+/** Puts `value` at a path of keys, beside what is there already. */
+function place(document: Record<string, unknown>, [key = '', ...rest]: readonly string[], value: string): void {
+  if (rest.length === 0) {
+    document[key] ??= value;
+    return;
+  }
+  const inner = document[key];
+  const next = typeof inner === 'object' && inner !== null ? (inner as Record<string, unknown>) : {};
+  document[key] = next;
+  place(next, rest, value);
 }

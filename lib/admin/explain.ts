@@ -10,13 +10,14 @@ import type { HealthDetails } from '../health/health-registry.ts';
 import { type Balancer, balance } from '../middleware/balance.ts';
 import { renderError } from '../middleware/error-page.ts';
 import { type StickyRouteOptions, stickyRoute } from '../middleware/sticky-route.ts';
+import { type VersionByUserOptions, versionByUser } from '../middleware/version-by-user.ts';
 import type { AdminCall, CallHandler } from './call.ts';
 import { type ExplainInput, madeUpContext, pushLogin, readExplainInput } from './explain-request.ts';
 import { viewHealth } from './nodes.ts';
 
 export interface ExplainOptions {
   /** The stages that a real request goes through, as far as they change nothing. */
-  readonly stages: Readonly<Record<'ipAllow' | 'cors' | 'match' | 'loginRequest', Middleware>>;
+  readonly stages: Readonly<Record<'ipAllow' | 'cors' | 'match' | 'versionByRule' | 'loginRequest', Middleware>>;
   readonly sticky: Pick<
     StickyRouteOptions,
     'tokens' | 'loginPending' | 'extractToken' | 'rejectUnknownTokens' | 'clock'
@@ -25,11 +26,21 @@ export interface ExplainOptions {
     readonly isUsable: (healthKey: string) => boolean;
     readonly placement: Pick<StickyRouteOptions['placement'], 'choose' | 'anonymous'>;
   };
+  readonly versions: Pick<VersionByUserOptions, 'versions' | 'boundVersions'>;
   readonly balancer: Balancer;
   readonly health: { details(healthKey: string): HealthDetails };
 }
 
-type StageName = 'ip-allow' | 'cors' | 'match' | 'login-request' | 'sticky-route' | 'balance' | 'forward';
+type StageName =
+  | 'ip-allow'
+  | 'cors'
+  | 'match'
+  | 'version-by-rule'
+  | 'login-request'
+  | 'version-by-user'
+  | 'sticky-route'
+  | 'balance'
+  | 'forward';
 
 /** What the stages did on the way. */
 interface Trace {
@@ -62,11 +73,13 @@ async function explain(
     ...(input.clientAddress === null ? [] : [at('ip-allow', stages.ipAllow)]),
     at('cors', stages.cors),
     at('match', stages.match),
+    at('version-by-rule', stages.versionByRule),
     (current, next) => {
       if (input.username !== null) pushLogin(current, input.username);
       return next(current);
     },
     at('login-request', stages.loginRequest),
+    at('version-by-user', versionByUser(versionRehearsal(options, input))),
     at('sticky-route', stickyRoute(rehearsal(options, input, trace))),
     at('balance', balance(options.balancer)),
     () => {
@@ -87,17 +100,42 @@ async function explain(
   return report(options, context, trace, error);
 }
 
+/** Where the request says itself whose it is, that counts; the token is another word for the user then. */
+function identityOf(
+  { sticky }: ExplainOptions,
+  input: ExplainInput,
+): Pick<StickyRouteOptions, 'tokens' | 'extractToken'> {
+  const user = input.userId ?? input.username;
+  if (user === null) return { tokens: sticky.tokens, extractToken: sticky.extractToken };
+  return { tokens: { cached: () => user, resolve: async () => user }, extractToken: () => user };
+}
+
+function versionRehearsal(options: ExplainOptions, input: ExplainInput): VersionByUserOptions {
+  const { versions, boundVersions } = options.versions;
+  const { username } = input;
+  const identity = identityOf(options, input);
+  if (username === null) return { ...identity, versions, boundVersions };
+  return {
+    ...identity,
+    versions,
+    boundVersions: {
+      findByUsername: (...asked) => boundVersions.findByUsername(...asked),
+      // Of a user whose id was not given the name is all there is to look for.
+      cached: () => undefined,
+      find: (plans) => boundVersions.findByUsername(plans, () => username),
+    },
+  };
+}
+
 /** The sticky route's own dependencies, with looks where it would change something. */
 function rehearsal(options: ExplainOptions, input: ExplainInput, trace: Trace): StickyRouteOptions {
   const { sticky } = options;
-  const user = input.userId ?? input.username;
   const note = (found: FoundBinding): FoundBinding => {
     trace.found = found;
     return found;
   };
   return {
-    tokens: user === null ? sticky.tokens : { cached: () => user, resolve: async () => user },
-    extractToken: user === null ? sticky.extractToken : () => user,
+    ...identityOf(options, input),
     loginPending: sticky.loginPending,
     rejectUnknownTokens: sticky.rejectUnknownTokens,
     clock: sticky.clock,
@@ -134,6 +172,12 @@ function rehearsal(options: ExplainOptions, input: ExplainInput, trace: Trace): 
   };
 }
 
+/** Nobody's requests are spread over the versions of a route by its weight rules, each by a draw of its own. */
+function drawsVersion({ match, userId, login, versionReason }: RequestContext): boolean {
+  if (versionReason !== 'weight' || userId !== null || (login && login.username !== null)) return false;
+  return match?.route?.rules.some(({ type }) => type === 'weight') ?? false;
+}
+
 function report(
   options: ExplainOptions,
   context: RequestContext,
@@ -154,6 +198,7 @@ function report(
     realm: match?.realm ?? null,
     route: match?.route?.id ?? null,
     version: context.version,
+    versionReason: context.versionReason,
     serviceId: service?.id ?? null,
     login: context.login && { username: context.login.username },
     userId: context.userId,
@@ -162,7 +207,7 @@ function report(
     binding: found ? { nodeId: found.nodeId, epoch: found.epoch, frozen: found.frozen } : null,
     wouldBind: trace.wouldBind || context.decision === 'candidate',
     wouldProbe: trace.wouldProbe,
-    drawnAtRandom: context.decision === 'balanced' && service?.balance === 'random',
+    drawnAtRandom: (context.decision === 'balanced' && service?.balance === 'random') || drawsVersion(context),
     node: shown
       ? {
           id: shown.id,

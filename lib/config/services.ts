@@ -8,7 +8,15 @@ import type {
   RouteVersion,
   ServiceDefinition,
 } from '../model.ts';
-import { type Field, type FieldObject, type FieldPath, formatPath, isPlainObject, type Problems } from './fields.ts';
+import {
+  didYouMean,
+  type Field,
+  type FieldObject,
+  type FieldPath,
+  formatPath,
+  isPlainObject,
+  type Problems,
+} from './fields.ts';
 import { DEFAULTS } from './options.ts';
 
 /** Every key that may stand in these places; the JSON Schema is held against them. */
@@ -54,6 +62,9 @@ const MOST_USERS = 2_147_483_647;
 
 /** A token of RFC 9110, which names of header fields and cookies are. */
 export const TOKEN = /^[A-Za-z0-9!#$%&'*+.^_`|~-]+$/;
+
+/** Blanks around a value are no part of it, and control characters never arrive. */
+const UNSENDABLE = /^[ \t]|[ \t]$|[^\t\x20-\x7e\u0080-\uffff]/;
 
 export interface ServiceContext {
   /** Of services that name no health path; null = a TCP connect. */
@@ -278,26 +289,47 @@ export function checkRoute(field: Field): RouteDefinition {
   const object = field.object(ROUTE_KEYS);
   const prefix = object.field('pathPrefix');
   if (prefix.absent) prefix.fail('is missing');
+  const { problems } = field;
+  const problemsBefore = problems.list.length;
   const versions = object.field('versions').list('a list of versions').map(checkVersion);
   if (versions.length === 0) object.field('versions').fail('must name at least one version');
+  // A weight that could not be read stands as one already reported.
+  else if (
+    versions.length > 1 &&
+    problems.list.length === problemsBefore &&
+    versions.every(({ weight }) => weight === 0)
+  )
+    object.field('versions').fail('must give a weight to at least one version: weight 0 gets nothing');
   const names = versions.map((version) => version.version);
   names.forEach((name, index) => {
     if (names.indexOf(name) < index)
-      object
-        .field('versions')
-        .problems.add([...object.field('versions').path, index, 'version'], `is used twice: '${name}'`);
+      problems.add([...object.field('versions').path, index, 'version'], `is used twice: '${name}'`);
   });
+  const ruleFields = object.field('rules').list('a list of rules');
+  const rules = ruleFields.map((rule) => checkRule(rule, names));
+  refuseDoubles(ruleFields, rules);
   return {
     id: object.field('id').id(),
     pathPrefix: prefix.absent ? '' : checkPresentPrefix(prefix),
     enabled: object.field('enabled').flag(DEFAULTS.route.enabled),
     fallback: object.field('fallback').flag(DEFAULTS.route.fallback),
     versions,
-    rules: object
-      .field('rules')
-      .list('a list of rules')
-      .map((rule) => checkRule(rule, names)),
+    rules,
   };
+}
+
+/** The first match wins, so a rule that another one before it covers would never be seen to work. */
+function refuseDoubles(fields: readonly Field[], rules: readonly RouteRule[]): void {
+  const first = new Map<string, number>();
+  rules.forEach((rule, index) => {
+    if (rule.type !== 'weight' && rule.name === '') return;
+    const name = rule.type === 'weight' ? rule.version : rule.type === 'header' ? rule.name.toLowerCase() : rule.name;
+    const key = JSON.stringify(rule.type === 'weight' ? [rule.type, name] : [rule.type, name, rule.value]);
+    const other = first.get(key);
+    if (other === undefined) first.set(key, index);
+    else if (rule.type !== 'weight') fields[index]?.fail(`looks for the same as rules[${other}], which comes first`);
+    else if (name !== '') fields[index]?.fail(`is for the same version as rules[${other}]: write one percentage`);
+  });
 }
 
 function checkVersion(field: Field): RouteVersion {
@@ -315,7 +347,9 @@ function checkRule(field: Field, versions: readonly string[]): RouteRule {
   const type = object.field('type').choice(RULE_TYPES, 'header');
   if (object.field('type').absent) object.field('type').fail(`is missing: ${RULE_TYPES.join(', ')}`);
   const version = object.field('version').id();
-  if (unknownName(version, versions)) object.field('version').fail(`names no version of this route: '${version}'`);
+  if (unknownName(version, versions)) {
+    object.field('version').fail(`names no version of this route: '${version}'${didYouMean(version, versions)}`);
+  }
   if (object.field('value').absent) object.field('value').fail('is missing');
   if (type === 'weight') {
     if (object.has('name')) object.field('name').fail('means nothing in a weight rule');
@@ -325,7 +359,12 @@ function checkRule(field: Field, versions: readonly string[]): RouteRule {
   const name = object.field('name').filled('');
   if (name !== '' && type !== 'query' && !TOKEN.test(name))
     object.field('name').fail(`is not the name of a ${type}: ${object.field('name').shown}`);
-  return { type, name, value: object.field('value').text(''), version };
+  const value = object.field('value').text('');
+  if (type !== 'query' && UNSENDABLE.test(value))
+    object
+      .field('value')
+      .fail(`can never be the value of a ${type}: it begins or ends with a blank, or holds a control`);
+  return { type, name, value, version };
 }
 
 /** A name that could not be read is empty, and may be the one that is looked for. */
@@ -385,9 +424,39 @@ export function checkTogether(definition: RegistryDefinition, problems: Problems
   routes.forEach((route, index) => {
     route.versions.forEach((version, at) => {
       if (!unknownName(version.service, ids)) return;
-      problems.add(['routes', index, 'versions', at, 'service'], `names no service: '${version.service}'`);
+      const hint = didYouMean(version.service, ids);
+      problems.add(['routes', index, 'versions', at, 'service'], `names no service: '${version.service}'${hint}`);
     });
+    const mixed = findMixed(route, services);
+    if (mixed) problems.add(['routes', index, 'versions', mixed.index], mixed.message);
   });
+}
+
+/**
+ * Versions that divide users up by weight must agree on whether they bind users. A login is decided by the username, since no
+ * more is known then, and what follows by the binding; where there is none it would be decided by the user id, and
+ * could come to the other kind of version, in which this user is not bound. Undefined = they agree.
+ */
+export function findMixed(
+  route: RouteDefinition,
+  services: readonly ServiceDefinition[],
+): { readonly index: number; readonly message: string } | undefined {
+  const affinityOf = new Map(services.map((service) => [service.id, service.affinity]));
+  let first: RouteVersion | undefined;
+  for (const [index, version] of route.versions.entries()) {
+    const ruled = route.rules.some(
+      (rule) => rule.type === 'weight' && rule.version === version.version && rule.value > 0,
+    );
+    const affinity = affinityOf.get(version.service);
+    if (affinity === undefined || (version.weight <= 0 && !ruled)) continue;
+    first ??= version;
+    if (affinityOf.get(first.service) === affinity) continue;
+    return {
+      index,
+      message: `has a share by weight and affinity: ${affinity}, unlike version ${first.version}: give one of them weight 0, and a rule with header, cookie or query`,
+    };
+  }
+  return undefined;
 }
 
 /** In a file, a service without a prefix that no route names is a mistake. */

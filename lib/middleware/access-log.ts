@@ -52,6 +52,7 @@ class Recorder {
   /** By node, or by service where no node was chosen; the objects of old snapshots go with them. */
   readonly #series = new WeakMap<object, Series[]>();
   readonly #decisions = new Map<string, Counter>();
+  readonly #versions = new Map<string, Counter>();
 
   constructor(options: AccessLogOptions) {
     this.#options = options;
@@ -67,6 +68,7 @@ class Recorder {
     series.requests.inc();
     series.seconds.observe(seconds);
     if (context.decision) this.#decisionOf(context.decision).inc();
+    if (context.version !== null) this.#versionOf(context, context.version).inc();
     if (this.#options.enabled) this.#options.logger.infoRendered('request', this.#line(context, status, seconds));
   }
 
@@ -79,7 +81,9 @@ class Recorder {
       `"requestId":"${context.requestId}","client":${quote(context.clientAddress)},"method":${quote(request.method ?? '')},` +
       `"path":${quote(path)},"status":${status},"bytes":${context.bytesSent},"durationMs":${(seconds * 1e3).toFixed(3)}`;
     if (context.service) line += `,"service":"${context.service.id}"`;
-    if (context.version !== null) line += `,"version":"${context.version}"`;
+    if (context.version !== null) {
+      line += `,"version":"${context.version}","versionReason":"${context.versionReason ?? ''}"`;
+    }
     if (context.node) line += `,"node":"${context.node.id}"`;
     if (context.userId !== null) line += `,"user":${quote(context.userId)}`;
     if (context.epoch > 0) line += `,"epoch":${context.epoch}`;
@@ -117,6 +121,23 @@ class Recorder {
     if (!counter) {
       counter = this.#options.metrics.counter('gateway_decisions_total', 'How the node was chosen', { kind });
       this.#decisions.set(kind, counter);
+    }
+    return counter;
+  }
+
+  #versionOf(context: RequestContext, version: string): Counter {
+    const route = context.match?.realm ?? '';
+    const reason = context.versionReason ?? '';
+    // Ids hold no blanks.
+    const key = `${route} ${version} ${reason}`;
+    let counter = this.#versions.get(key);
+    if (!counter) {
+      counter = this.#options.metrics.counter('gateway_version_decisions_total', "How a route's version was chosen", {
+        route,
+        version,
+        reason,
+      });
+      this.#versions.set(key, counter);
     }
     return counter;
   }

@@ -61,6 +61,7 @@ function answer(context: RequestContext, thrown: unknown, options: ErrorBoundary
     ...options.extraHeaders(context),
   ];
   if (error.nodeId !== undefined) headers.push('X-Gateway-Node', error.nodeId);
+  if (context.version !== null) headers.push('X-Gateway-Version', context.version);
   if (error.retryAfterSeconds !== undefined) headers.push('Retry-After', String(error.retryAfterSeconds));
   // With its reason: a node's, that could not be sent, would still be on the response and throw again.
   response.writeHead(error.status, STATUS_CODES[error.status] ?? '', headers);

@@ -6,6 +6,7 @@ import type { IncomingMessage } from 'node:http';
 import type { BindResult } from '../bindings/binding-store.ts';
 import type { UnfinishedLogins } from '../bindings/unfinished-logins.ts';
 import type { Middleware, RequestContext } from '../context.ts';
+import type { Route } from '../model.ts';
 import { describeError, type Logger, maskToken } from '../observe/log.ts';
 import type { Metrics } from '../observe/metrics.ts';
 import type { Clock } from '../support/clock.ts';
@@ -19,6 +20,8 @@ export interface LoginResponseOptions {
   readonly bindings: {
     bind(serviceId: string, userId: string, username: string | null, nodeId: string): Promise<BindResult>;
   };
+  /** Below a route: the name of another version in which the user has a binding, when they have none here. */
+  readonly versions: { findOther(route: Route, serviceId: string, userId: string): Promise<string | undefined> };
   readonly tokens: { remember(realm: string, token: string, userId: string): Promise<void> };
   readonly unfinished: UnfinishedLogins;
   readonly loginResponseBytes: number;
@@ -34,7 +37,7 @@ type Relay = (chunksRead: readonly Buffer[]) => void;
 export function loginResponse(options: LoginResponseOptions): Middleware {
   const inspector = new LoginInspector(options);
   return (context, next) => {
-    if (context.login) context.interceptor = (...parts) => inspector.inspect(...parts);
+    if (context.login && !context.login.bodyOnly) context.interceptor = (...parts) => inspector.inspect(...parts);
     return next(context);
   };
 }
@@ -122,9 +125,12 @@ class LoginInspector {
       success.token === null || tokenPrefix === null
         ? success.token
         : (withoutPrefix(success.token, tokenPrefix) ?? success.token);
-    const steps = [() => bindings.bind(serviceId, userId, username, nodeId)];
+    const bind = async (): Promise<BindResult | null> => {
+      const home = await this.#otherHome(context, serviceId, userId);
+      return home === undefined ? bindings.bind(serviceId, userId, username, nodeId) : null;
+    };
     const allSteps: (() => Promise<unknown>)[] =
-      token === null ? steps : [...steps, () => tokens.remember(realm, token, userId)];
+      token === null ? [bind] : [bind, () => tokens.remember(realm, token, userId)];
     const kept = Promise.allSettled(allSteps.map((step) => step()));
     const results = await this.#within(kept);
     if (results === undefined) {
@@ -140,8 +146,10 @@ class LoginInspector {
       return;
     }
     const bound = results[0];
-    if (bound?.status === 'fulfilled') {
-      const { binding } = bound.value as BindResult;
+    const result = bound?.status === 'fulfilled' ? (bound.value as BindResult | null) : undefined;
+    if (result === null) this.#count('bound_in_other_version');
+    if (result) {
+      const { binding } = result;
       context.epoch = binding.epoch;
       this.#count('bound');
       this.#options.logger.info('login_bound', {
@@ -155,6 +163,26 @@ class LoginInspector {
       });
     }
     this.#finishLater(context.requestId, results, allSteps, serviceId, userId);
+  }
+
+  /**
+   * A name that led to one version may belong to a user who lives in another (a login by mail address, a renamed user,
+   * a body without a name): a binding here would be their second home. Whoever was sent here by a rule gets one.
+   */
+  async #otherHome(context: RequestContext, serviceId: string, userId: string): Promise<string | undefined> {
+    const route = context.match?.route;
+    if (!route || context.versionReason === 'rule') return undefined;
+    const version = await this.#options.versions.findOther(route, serviceId, userId);
+    if (version !== undefined) {
+      this.#options.logger.info('login_bound_in_other_version', {
+        requestId: context.requestId,
+        service: serviceId,
+        user: userId,
+        route: route.id,
+        version,
+      });
+    }
+    return version;
   }
 
   /** Tells of what failed, in time or late, and leaves it to be tried again. */

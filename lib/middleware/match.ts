@@ -1,4 +1,7 @@
-/** Takes the snapshot, checks the request target and finds the service whose prefix it lies under. */
+/**
+ * Takes the snapshot, checks the request target and finds the service or the route whose prefix it lies under. Which of
+ * a route's versions answers is for the version stages to say.
+ */
 import type { Middleware } from '../context.ts';
 import { GatewayError } from '../errors.ts';
 import type { Snapshot } from '../model.ts';
@@ -20,9 +23,9 @@ export function match(registry: { readonly snapshot: Snapshot | undefined }): Mi
     if (!found) throw new GatewayError('no_route', 'no service answers at this path');
     context.snapshot = snapshot;
     context.match = found;
-    if (!found.service) throw new GatewayError('no_route', 'no service answers at this path');
     context.service = found.service;
-    if (!found.service.enabled) throw new GatewayError('service_disabled', 'this service is switched off');
+    if (!(found.service ?? found.route).enabled)
+      throw new GatewayError('service_disabled', 'this service is switched off');
     return next(context);
   };
 }

@@ -50,7 +50,9 @@ export function stickyRoute(options: StickyRouteOptions): Middleware {
   return (context, next) => {
     const service = context.service;
     if (service?.affinity !== 'user') return next(context);
-    return context.login ? router.routeLogin(context, service, next) : router.route(context, service, next);
+    return context.login && !context.login.bodyOnly
+      ? router.routeLogin(context, service, next)
+      : router.route(context, service, next);
   };
 }
 
@@ -63,12 +65,19 @@ class StickyRouter {
 
   /** Stays in its tick as long as token and binding are in the local caches. */
   route(context: RequestContext, service: Service, next: Handler): void | Promise<void> {
+    if (context.identified) return this.#routeIdentified(context, service, next);
     const token = this.#options.extractToken(context);
     context.token = token;
     if (token === null) return this.#anonymous(context, service, next);
     const userId = this.#options.tokens.cached(realmOf(context), token);
     if (userId === undefined) return this.#resolveThenRoute(context, service, token, next);
     return this.#routeUser(context, service, userId, next);
+  }
+
+  /** The choice of a version has asked who this is. */
+  #routeIdentified(context: RequestContext, service: Service, next: Handler): void | Promise<void> {
+    if (context.token === null) return this.#anonymous(context, service, next);
+    return this.#routeUser(context, service, context.userId, next);
   }
 
   async #resolveThenRoute(context: RequestContext, service: Service, token: string, next: Handler): Promise<void> {

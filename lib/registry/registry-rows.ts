@@ -4,6 +4,7 @@
  * postgres-registry.ts.
  */
 import { DEFAULTS } from '../config/options.ts';
+import { findMixed } from '../config/services.ts';
 import type { NodeDefinition, RegistryDefinition, RouteDefinition, ServiceDefinition } from '../model.ts';
 import type { Queryable } from '../stores/postgres.ts';
 
@@ -129,6 +130,8 @@ export function assemble(candidates: Candidates, checks: DefinitionChecks): Asse
       if (serviceIds.has(id)) throw new Error('a service has this id; both own tokens by it');
       const missing = checked.versions.find((version) => !serviceIds.has(version.service));
       if (missing) throw new Error(`version ${missing.version}: there is no service ${missing.service}`);
+      const mixed = findMixed(checked, services);
+      if (mixed) throw new Error(`version ${checked.versions[mixed.index]?.version} ${mixed.message}`);
       claimPrefix(checked.pathPrefix, `route ${id}`);
       return checked;
     });

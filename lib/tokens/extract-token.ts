@@ -1,6 +1,7 @@
 /** Where a request carries its token, read from the raw fields: Node joins repeated lines, and the first one counts. */
 import type { TokenSourceOptions } from '../config/options.ts';
 import { readCookie } from '../support/cookies.ts';
+import { decodeQueryText } from '../support/query.ts';
 
 /** What is read of a request. */
 export interface TokenCarrier {
@@ -27,7 +28,9 @@ export function maskQueryToken(target: string, source: TokenSourceOptions): stri
     .split('&')
     .map((pair) => {
       const equals = pair.indexOf('=');
-      return equals >= 0 && decode(pair.slice(0, equals)) === source.query ? `${pair.slice(0, equals)}=***` : pair;
+      return equals >= 0 && decodeQueryText(pair.slice(0, equals)) === source.query
+        ? `${pair.slice(0, equals)}=***`
+        : pair;
     });
   return `${target.slice(0, question + 1)}${masked.join('&')}`;
 }
@@ -68,18 +71,7 @@ function queryValue(url: string, name: string): string | undefined {
   if (question < 0) return undefined;
   for (const pair of url.slice(question + 1).split('&')) {
     const equals = pair.indexOf('=');
-    if (equals >= 0 && decode(pair.slice(0, equals)) === name) return decode(pair.slice(equals + 1));
+    if (equals >= 0 && decodeQueryText(pair.slice(0, equals)) === name) return decodeQueryText(pair.slice(equals + 1));
   }
   return undefined;
-}
-
-/** As forms encode it; what is not encoded properly stays as it is. */
-function decode(text: string): string {
-  if (!/[%+]/.test(text)) return text;
-  try {
-    return decodeURIComponent(text.replaceAll('+', ' '));
-  } catch {
-    // A lone '%': the text is taken literally, as a look-up of it harms nobody.
-    return text;
-  }
 }

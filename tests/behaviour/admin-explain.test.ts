@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { ADMIN_TOKENS, AdminClient } from '../support/admin-client.ts';
-import { BackendNode, userIdOf } from '../support/backend-node.ts';
+import { BackendNode, loginSuccess, sendJson, userIdOf } from '../support/backend-node.ts';
 import { type GatewayFixture, openStores, type StoreSetup, startGateway } from '../support/gateway-fixture.ts';
 import { type Answer, call } from '../support/http-client.ts';
 import { Seeded } from '../support/seeded.ts';
@@ -27,7 +27,14 @@ describe('explain', () => {
     backends.map((backend, index) => ({ id: `${service}${index + 1}`, baseUrl: backend.baseUrl, ...more(index) }));
 
   before(async () => {
-    for (const backend of backends) await backend.start();
+    for (const backend of backends) {
+      // Reached below a route, too.
+      backend.handler = (request, response, body) => {
+        const isLogin = request.method === 'POST' && request.url === '/r/auth/login';
+        sendJson(response, isLogin ? loginSuccess((JSON.parse(body) as { username: string }).username) : {});
+      };
+      await backend.start();
+    }
     stores = await openStores('embedded');
     const service = (id: string, prefix: string, more: string) =>
       `  - { id: ${id}, pathPrefix: ${prefix}, ${more}, nodes: ${JSON.stringify(nodesOf(id))} }`;
@@ -38,8 +45,14 @@ describe('explain', () => {
       services: [
         'services:',
         service('u', '/js/a', 'loginPath: /auth/login'),
+        service('w', 'null', 'loginPath: /auth/login'),
         service('s', '/s', 'affinity: none'),
         service('watch', '/watch', 'enabled: true'),
+        'routes:',
+        '  - id: r',
+        '    pathPrefix: /r',
+        '    versions: [{ version: v1, service: u, weight: 70 }, { version: v2, service: w, weight: 30 }]',
+        '    rules: [{ type: header, name: X-Version, value: v2, version: v2 }]',
       ].join('\n'),
       config: 'health: { failures: 1, interval: 50ms, timeout: 1s, suspicion: { flips: 0 } }\nallow: ["127.0.0.1/32"]',
       admin: ADMIN_TOKENS,
@@ -76,7 +89,23 @@ describe('explain', () => {
       const { status, text } = await answer;
       assert.ok(statuses.includes(status), text);
     };
-    switch (random.below(6)) {
+    switch (random.below(7)) {
+      case 6:
+        return accept(
+          admin.put('/api/routes/r', {
+            pathPrefix: '/r',
+            fallback: random.oneIn(3),
+            versions: [
+              { version: 'v1', service: 'u', weight: random.below(3), enabled: !random.oneIn(8) },
+              { version: 'v2', service: 'w', weight: 1 + random.below(3), enabled: !random.oneIn(8) },
+            ],
+            rules: [
+              { type: 'header', name: 'X-Version', value: 'v2', version: 'v2' },
+              ...(random.oneIn(3) ? [{ type: 'weight', value: '30', version: 'v2' }] : []),
+            ],
+          }),
+          200,
+        );
       case 0:
         return accept(
           admin.put('/api/services/u', {
@@ -98,7 +127,7 @@ describe('explain', () => {
           200,
         );
       case 2: {
-        const service = random.pick(['u', 's']);
+        const service = random.pick(['u', 's', 'w']);
         const switches = {
           enabled: !random.oneIn(4),
           draining: random.oneIn(4),
@@ -116,7 +145,7 @@ describe('explain', () => {
     }
   }
 
-  function caseOf(random: Seeded, tokens: ReadonlyMap<string, string>): Case {
+  function caseOf(random: Seeded, tokens: ReadonlyMap<string, string>, below: ReadonlyMap<string, string>): Case {
     const name = random.pick(USERS);
     const token = tokens.get(name) ?? 'a-token-that-nobody-has';
     const send =
@@ -128,7 +157,24 @@ describe('explain', () => {
           ...(body === undefined ? {} : { body }),
         });
     const path = `/js/a/${random.below(9)}?q=1`;
-    switch (random.below(9)) {
+    const version: Record<string, string> = random.oneIn(4) ? { 'X-Version': 'v2' } : {};
+    switch (random.below(13)) {
+      case 9:
+        return { question: { path: '/r/x', headers: version }, send: send('/r/x', version) };
+      case 10:
+      case 11: {
+        const headers = { ...version, 'X-Token': below.get(name) ?? 'a-token-that-nobody-has' };
+        return { question: { path: '/r/x', headers }, send: send('/r/x', headers) };
+      }
+      case 12: {
+        const login = '/r/auth/login';
+        const headers = { 'Content-Type': 'application/json', ...version };
+        const body = JSON.stringify({ username: name });
+        return {
+          question: { method: 'POST', path: login, username: name, headers: version },
+          send: send(login, headers, 'POST', body),
+        };
+      }
       case 0:
         return { question: { path, userId: userIdOf(name) }, send: send(path, { 'x-token': tokens.get(name) ?? '' }) };
       case 1:
@@ -164,6 +210,7 @@ describe('explain', () => {
     const random = new Seeded(20_261);
     const tokens = new Map<string, string>();
     for (const name of USERS) tokens.set(name, await fixture.tokenOf(name));
+    const below = new Map<string, string>();
     const outcomes = new Map<string, number>();
     let down: number | null = null;
     await settled(null);
@@ -175,7 +222,7 @@ describe('explain', () => {
         await settled(down);
       }
       for (let changes = random.below(3); changes > 0; changes -= 1) await change(random);
-      const { question, send } = caseOf(random, tokens);
+      const { question, send } = caseOf(random, tokens, below);
       if (
         question['username'] !== undefined &&
         question['method'] === undefined &&
@@ -190,6 +237,8 @@ describe('explain', () => {
       const requestId = `case-${index}`;
       const answer = await send(requestId);
       const place = `case ${index}: ${JSON.stringify(question)}: ${JSON.stringify(said)}: ${answer.status} ${answer.text}`;
+      // Each request draws its version anew, and what comes of it depends on the draw.
+      if (said['drawnAtRandom'] === true && said['route'] !== null) continue;
       const error = said['error'] as Json | null;
       const node = said['node'] as Json | null;
       if (error) {
@@ -208,12 +257,14 @@ describe('explain', () => {
           fixture.lines.findLast((one) => one.includes(`"${requestId}"`) && one.includes('"event":"request"')),
         );
         const logged = JSON.parse(line) as Json;
+        assert.equal(answer.headers['x-gateway-version'] ?? null, said['version'], place);
         assert.equal(logged['decision'], said['decision'], place);
         const binding = said['binding'] as Json | null;
         if (binding) assert.equal(logged['epoch'], binding['epoch'], place);
         const { token } =
           ((answer.status === 200 ? answer.json() : {})['data'] as { token?: string } | undefined) ?? {};
-        if (token !== undefined) tokens.set(question['username'] as string, token);
+        const logins = String(question['path']).startsWith('/r/') ? below : tokens;
+        if (token !== undefined) logins.set(question['username'] as string, token);
       }
       const outcome = error ? (error['error'] as string) : (said['decision'] as string);
       outcomes.set(outcome, (outcomes.get(outcome) ?? 0) + 1);
@@ -303,11 +354,24 @@ describe('explain', () => {
 });
 
 /** What two looks must agree in: not the draw, nor who answered, as the first look may have filled a cache. */
-function core({ outcome, stage, decision, binding, wouldBind, drawnAtRandom, node, error }: Json): Json {
+function core({
+  outcome,
+  stage,
+  version,
+  route,
+  decision,
+  binding,
+  wouldBind,
+  drawnAtRandom,
+  node,
+  error,
+}: Json): Json {
+  if (drawnAtRandom === true && route !== null) return { route };
   const { requestId: _requestId, ...failure } = (error ?? {}) as Json;
   return {
     outcome,
     stage,
+    version,
     decision,
     binding,
     wouldBind,

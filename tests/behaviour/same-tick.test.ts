@@ -111,8 +111,25 @@ async function send(port: number, method: string, path: string, fields: string, 
   return Number(answer.split(' ')[1]);
 }
 
-for (const kind of STORE_KINDS) {
-  describe(`a request with warm caches, on the ${kind} store`, () => {
+/** The nodes as a route's second version, so that a binding there says nothing until the first one was asked. */
+function canary(nodes: readonly BackendNode[]): { services: string } {
+  const list = nodes.map(({ id, baseUrl }) => `{ id: ${id}, baseUrl: "${baseUrl}" }`).join(', ');
+  return {
+    services: [
+      'services:',
+      '  - { id: app-v1, loginPath: /auth/login, nodes: [] }',
+      `  - { id: app-v2, loginPath: /auth/login, nodes: [${list}] }`,
+      'routes:',
+      '  - id: app',
+      '    pathPrefix: /js/a',
+      '    versions: [{ version: v1, service: app-v1 }, { version: v2, service: app-v2, weight: 1 }]',
+      '    rules: [{ type: header, name: X-Version, value: v1, version: v1 }, { type: query, name: v, value: "1", version: v1 }]',
+    ].join('\n'),
+  };
+}
+
+for (const [kind, shape] of STORE_KINDS.flatMap((one) => [[one, 'a service'] as const, [one, 'a route'] as const])) {
+  describe(`a request with warm caches, to ${shape}, on the ${kind} store`, () => {
     const nodes = [new BackendNode('n1'), new BackendNode('n2')];
     const watch = new Watch();
     let stores: StoreSetup;
@@ -126,6 +143,7 @@ for (const kind of STORE_KINDS) {
         stores,
         nodes,
         config: 'identity: { token: { header: x-token, cookie: session, query: token } }',
+        ...(shape === 'a route' ? canary(nodes) : {}),
       };
       gateway = await startGateway(setup);
       token = await gateway.tokenOf('alice');

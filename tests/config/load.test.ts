@@ -283,7 +283,7 @@ routes:
     });
   });
 
-  for (const name of ['quickstart.yaml', 'production.yaml']) {
+  for (const name of ['quickstart.yaml', 'production.yaml', 'canary.yaml']) {
     it(`in examples/${name} has no mistakes`, () => {
       const file = findPackageFile(path.join('examples', name));
       const environment = {

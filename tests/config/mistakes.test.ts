@@ -370,13 +370,70 @@ const MISTAKES: readonly (readonly [title: string, text: string, problem: string
     'a rule for a version that is not there',
     SOUND +
       'routes:\n  - id: r\n    pathPrefix: /r\n    versions: [{ version: v1, service: a }]\n    rules: [{ type: header, name: X, value: y, version: v2 }]\n',
-    "g.yaml:10:57: routes[0].rules[0].version: names no version of this route: 'v2'",
+    "g.yaml:10:57: routes[0].rules[0].version: names no version of this route: 'v2' (did you mean v1?)",
   ],
   [
     'a weight rule above 100',
     SOUND +
       'routes:\n  - id: r\n    pathPrefix: /r\n    versions: [{ version: v1, service: a }]\n    rules: [{ type: weight, value: 101, version: v1 }]\n',
     'g.yaml:10:36: routes[0].rules[0].value: must be a number, from 0 to 100, not 101',
+  ],
+  [
+    'a route to a service whose name is nearly right',
+    SOUND.replace('id: a', 'id: user-v1') +
+      'routes:\n  - { id: r, pathPrefix: /r, versions: [{ version: v1, service: users-v1 }] }\n',
+    "g.yaml:7:65: routes[0].versions[0].service: names no service: 'users-v1' (did you mean user-v1?)",
+  ],
+  [
+    'a route with the prefix of a service',
+    SOUND + 'routes:\n  - { id: r, pathPrefix: /a, versions: [{ version: v1, service: a }] }\n',
+    "g.yaml:7:26: routes[0].pathPrefix: '/a' is the prefix of services[0] already",
+  ],
+  [
+    'a version that stands twice',
+    SOUND +
+      'routes:\n  - id: r\n    pathPrefix: /r\n    versions: [{ version: v1, service: a, weight: 1 }, { version: v1, service: a }]\n',
+    "g.yaml:9:67: routes[0].versions[1].version: is used twice: 'v1'",
+  ],
+  [
+    'versions without any weight',
+    SOUND +
+      'routes:\n  - id: r\n    pathPrefix: /r\n    versions: [{ version: v1, service: a }, { version: v2, service: a, weight: 0 }]\n',
+    'g.yaml:9:15: routes[0].versions: must give a weight to at least one version: weight 0 gets nothing',
+  ],
+  [
+    'a negative weight, which is not reported as none',
+    SOUND +
+      'routes:\n  - id: r\n    pathPrefix: /r\n    versions: [{ version: v1, service: a, weight: -1 }, { version: v2, service: a }]\n',
+    'g.yaml:9:51: routes[0].versions[0].weight: must be a number, 0 or more, not -1',
+  ],
+  [
+    'two weight rules for one version',
+    SOUND +
+      'routes:\n  - id: r\n    pathPrefix: /r\n    versions: [{ version: v1, service: a }]\n    rules: [{ type: weight, value: 1, version: v1 }, { type: weight, value: 2, version: v1 }]\n',
+    'g.yaml:10:54: routes[0].rules[1]: is for the same version as rules[0]: write one percentage',
+  ],
+  [
+    'two rules that look for the same, the header spelled differently',
+    SOUND +
+      'routes:\n  - id: r\n    pathPrefix: /r\n    versions: [{ version: v1, service: a }]\n    rules: [{ type: header, name: X-V, value: y, version: v1 }, { type: header, name: x-v, value: y, version: v1 }]\n',
+    'g.yaml:10:65: routes[0].rules[1]: looks for the same as rules[0], which comes first',
+  ],
+  [
+    'a header value that no client can send',
+    SOUND +
+      'routes:\n  - id: r\n    pathPrefix: /r\n    versions: [{ version: v1, service: a }]\n    rules: [{ type: header, name: X-V, value: " v2", version: v1 }]\n',
+    'g.yaml:10:47: routes[0].rules[0].value: can never be the value of a header: it begins or ends with a blank, or holds a control',
+  ],
+  [
+    'versions of both affinities that share users by weight',
+    'services:\n  - { id: a, nodes: [] }\n  - { id: b, affinity: none, nodes: [] }\nroutes:\n  - id: r\n    pathPrefix: /r\n    versions: [{ version: v1, service: a, weight: 90 }, { version: v2, service: b, weight: 10 }]\n',
+    'g.yaml:7:57: routes[0].versions[1]: has a share by weight and affinity: none, unlike version v1: give one of them weight 0, and a rule with header, cookie or query',
+  ],
+  [
+    'the same with a weight rule instead of a weight',
+    'services:\n  - { id: a, nodes: [] }\n  - { id: b, affinity: none, nodes: [] }\nroutes:\n  - id: r\n    pathPrefix: /r\n    versions: [{ version: v1, service: a, weight: 90 }, { version: v2, service: b }]\n    rules: [{ type: weight, value: 5, version: v2 }]\n',
+    'g.yaml:7:57: routes[0].versions[1]: has a share by weight and affinity: none, unlike version v1: give one of them weight 0, and a rule with header, cookie or query',
   ],
   [
     'a route with the id of a service',

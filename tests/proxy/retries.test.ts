@@ -27,7 +27,7 @@ test('a request whose stage named no other nodes has none, nor has a login', () 
   assert.equal(Retries.of(bound, 0, 0, RESPONSE_MS), null);
   const login = contextOf({ method: 'POST' });
   login.otherNode = () => b;
-  login.login = { username: null, bodyRead: [], bodyComplete: true, seat: null };
+  login.login = { username: null, usernames: new Map(), bodyOnly: false, bodyRead: [], bodyComplete: true, seat: null };
   assert.equal(Retries.of(login, 0, 0, RESPONSE_MS), null);
 });
 

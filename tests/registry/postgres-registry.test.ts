@@ -72,7 +72,7 @@ const SEED: RegistryDefinition = {
         node('alpha-22', { enabled: false, weight: 0 }),
       ],
     }),
-    service('beta', { pathPrefix: null, nodes: [node('beta-1')] }),
+    service('beta', { pathPrefix: null, affinity: 'none', nodes: [node('beta-1')] }),
   ],
   routes: [
     {
@@ -234,7 +234,8 @@ describe('PostgresRegistry', () => {
     await run("UPDATE gateway_node SET base_url = 'nonsense' WHERE id = 'alpha-1'");
     await run(`INSERT INTO gateway_route (id, path_prefix, config) VALUES
       ('r-rules', '/1', '{"rules": 1}'), ('r-service', '/2', '{"versions": [{"version": "v", "service": "bad"}]}'),
-      ('r-prefix', '/zeta', '{}'), ('zeta', '/3', '{}')`);
+      ('r-prefix', '/zeta', '{}'), ('zeta', '/3', '{}'),
+      ('r-mixed', '/4', '{"versions": [{"version": "v1", "service": "alpha", "weight": 9}, {"version": "v2", "service": "zeta", "weight": 1}]}')`);
     const { registry, target, logger } = open();
     await registry.start();
     assert.deepEqual(target.ids, ['alpha', 'beta', 'zeta']);
@@ -258,10 +259,11 @@ describe('PostgresRegistry', () => {
       /route r-service is left out: version v: there is no service bad/,
       /route r-prefix is left out: service zeta has the path prefix/,
       /route zeta is left out: a service has this id/,
+      /route r-mixed is left out: version v2 has a share by weight and affinity: user, unlike version v1/,
     ]) {
       assert.equal(problems.filter((problem) => expected.test(problem)).length, 1, String(expected));
     }
-    assert.equal(problems.length, 8);
+    assert.equal(problems.length, 9);
     await registry.reload();
     assert.deepEqual(logger.take(), []);
     await run("DELETE FROM gateway_route WHERE id <> 'route'");
