@@ -23,6 +23,7 @@ import type { GatewayOptions } from '../lib/config/options.ts';
 import type { HealthRegistry } from '../lib/health/health-registry.ts';
 import type { Logger } from '../lib/observe/log.ts';
 import type { Stages } from '../lib/pipeline.ts';
+import type { Connections } from '../lib/proxy/connections.ts';
 import type { Registry } from '../lib/registry/registry.ts';
 import type { Clock } from '../lib/support/clock.ts';
 import { extractToken } from '../lib/tokens/extract-token.ts';
@@ -44,6 +45,7 @@ export interface AdminParts {
   readonly tokens: TokenService;
   readonly unfinished: UnfinishedLogins;
   readonly health: HealthRegistry;
+  readonly connections: Connections;
   readonly placement: Placement;
   readonly versions: VersionChooser;
   readonly boundVersions: BoundVersions;
@@ -61,7 +63,7 @@ export function composeAdmin(parts: AdminParts): { readonly api: AdminApi; reado
   const events = new AdminEvents({ health, registry, clock });
   const routes = apiRoutes({
     services: serviceCalls({ registry, editor, healthPath: options.health.path }),
-    nodes: nodeCalls({ registry, editor, health, counts: store, logger }),
+    nodes: nodeCalls({ registry, editor, health, counts: store, traffic: parts.connections, logger }),
     bindings: bindingCalls({ registry, bindings, store }),
     transfer: transferCalls({ registry, importer, store }),
     routes: routeCalls({ registry, editor }),

@@ -300,6 +300,7 @@ export class Gateway implements Stoppable {
       tokens,
       unfinished,
       health,
+      connections,
       placement,
       versions,
       boundVersions,

@@ -13,6 +13,8 @@ import { POSTGRES_URL_VARIABLE, type PostgresServer, startPostgres } from './sup
 import { ensurePrograms } from './support/programs.ts';
 
 const PROGRAMS = ['initdb', 'postgres', 'redis-server'];
+/** Needed only by the tests in its folder. */
+const BROWSER = { program: 'chromium', folder: 'console' };
 const LEAST_LINE_COVERAGE = 90;
 /** Where a wrong turn sends a user to the wrong node; of these, so much of the branches. */
 const DECIDING = ['lib/bindings', 'lib/tokens', 'lib/health', 'lib/middleware/sticky-route'];
@@ -56,7 +58,8 @@ class Run {
   async execute({ coverage, filters }: Arguments): Promise<number> {
     const files = findTests(filters);
     if (files.length === 0) throw new Error('no test file matches');
-    await ensurePrograms(PROGRAMS);
+    const browsing = files.some((file) => relative(here, file).startsWith(`${BROWSER.folder}${sep}`));
+    await ensurePrograms([...PROGRAMS, ...(browsing ? [BROWSER.program] : [])]);
     this.#server = await startPostgres();
     if (this.#signalled) return 1;
     const raw = join(coverageFolder, 'raw');

@@ -67,6 +67,7 @@ export function apiRoutes({ services, nodes, bindings, transfer, routes, operati
     { method: 'PUT',    path: ROUTE,    role: 'admin',    action: 'route.replace',   query: WRITE, handler: routes.replace },
     { method: 'DELETE', path: ROUTE,    role: 'admin',    action: 'route.delete',    query: WRITE, handler: routes.remove },
 
+    { method: 'GET',    path: '/api/whoami',       role: 'viewer', action: null,     query: NONE,  handler: operations.whoami },
     { method: 'GET',    path: '/api/health',       role: 'viewer', action: null,     query: NONE,  handler: operations.health },
     { method: 'GET',    path: '/api/audit',        role: 'viewer', action: null,     query: PAGE,  handler: operations.audit },
     { method: 'GET',    path: '/api/config',       role: 'viewer', action: null,     query: NONE,  handler: operations.config },

@@ -27,6 +27,8 @@ export interface NodeCallOptions {
   readonly editor: RegistryEditor;
   readonly health: { details(healthKey: string): HealthDetails };
   readonly counts: { countByNode(serviceId: string): Promise<ReadonlyMap<string, number>> };
+  /** Node id -> exchanges and tunnels under way through this gateway; a node that is not in it has none. */
+  readonly traffic: { readonly inFlight: ReadonlyMap<string, number> };
   readonly logger: Logger;
 }
 
@@ -35,7 +37,7 @@ export type NodeCalls = Record<'list' | 'get' | 'create' | 'replace' | 'change' 
 /** What operators may switch without the right to say what a node is. */
 export const SWITCHES = ['enabled', 'draining', 'weight', 'maxUsers', 'remark'] as const;
 /** Told by GET; a body that brings them along is not refused for it. */
-const TOLD = ['serviceId', 'health', 'users'];
+const TOLD = ['serviceId', 'health', 'users', 'inFlight'];
 
 export function nodeCalls(options: NodeCallOptions): NodeCalls {
   const { registry, editor } = options;
@@ -162,6 +164,7 @@ function viewNode(
     serviceId: node.serviceId,
     health: viewHealth(options.health.details(node.healthKey)),
     users: users === null ? null : (users.get(node.id) ?? 0),
+    inFlight: options.traffic.inFlight.get(node.id) ?? 0,
   };
 }
 

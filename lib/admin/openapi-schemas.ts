@@ -112,7 +112,7 @@ export const schemas: Readonly<Record<string, Schema>> = {
   ServiceDraft: draft(serviceKeys, []),
   Services: object({ services: list(ref('Service')) }),
   NodeDefinition: object(nodeKeys),
-  NodeDraft: draft({ ...nodeKeys, serviceId: id, health: {}, users: {} }, ['baseUrl']),
+  NodeDraft: draft({ ...nodeKeys, serviceId: id, health: {}, users: {}, inFlight: {} }, ['baseUrl']),
   NodeSwitches: object({
     'enabled?': flag,
     'draining?': flag,
@@ -127,6 +127,7 @@ export const schemas: Readonly<Record<string, Schema>> = {
     serviceId: id,
     health: ref('Health'),
     users: { ...orNull(whole), description: 'Bound users; null = they cannot be counted at the moment.' },
+    inFlight: { ...whole, description: 'Exchanges and tunnels under way through this gateway.' },
   }),
   Nodes: object({ nodes: list(ref('Node')) }),
   Health: object(healthKeys),
@@ -152,6 +153,11 @@ export const schemas: Readonly<Record<string, Schema>> = {
   Route: object({ ...routeKeys, ...dryRun }),
   RouteDraft: draft(routeKeys, ['pathPrefix', 'versions']),
   Routes: object({ routes: list(ref('Route')) }),
+  Caller: object({
+    name: text,
+    role: { enum: ['viewer', 'operator', 'admin'] },
+    readOnly: { ...flag, description: 'No tokens are configured: nobody may change anything.' },
+  }),
   HealthOfAll: object({
     snapshot: object({ version: whole, loadedAt: time, stale: flag }),
     nodes: list(object({ serviceId: id, nodeId: id, enabled: flag, draining: flag, ...healthKeys })),

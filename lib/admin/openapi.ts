@@ -188,6 +188,7 @@ export const openapi = {
       put: edit('Replace a route', 'admin', ref('RouteDraft'), ref('Route')),
       delete: edit('Delete a route', 'admin', null, ref('Deleted')),
     }),
+    path('/api/whoami', { get: read('Whose token this is, and what it may do', ref('Caller')) }),
     path('/api/health', { get: read('Health of every node, as this gateway sees it', ref('HealthOfAll')) }),
     path('/api/audit', { get: read('What was done or refused, newest first', ref('Audit'), PAGE) }),
     path('/api/config', { get: read('The configuration in force, secrets masked', ref('Config')) }),

@@ -23,10 +23,15 @@ export interface OperationCallOptions {
   readonly check: () => Promise<void>;
 }
 
-export type OperationCalls = Record<'health' | 'audit' | 'config' | 'reload', CallHandler>;
+export type OperationCalls = Record<'whoami' | 'health' | 'audit' | 'config' | 'reload', CallHandler>;
 
 export function operationCalls(parts: OperationCallOptions): OperationCalls {
   return {
+    whoami: ({ principal: { name, role } }) => ({
+      status: 200,
+      body: { name, role, readOnly: parts.options.admin.tokens.length === 0 },
+    }),
+
     health: () => {
       const snapshot = snapshotOf(parts.registry);
       return {

@@ -1,6 +1,6 @@
 /**
- * The admin listener: liveness, readiness and metrics, and the API below /api/. It has an address of its own and is
- * never reachable through the public one.
+ * The admin listener: the console, liveness, readiness and metrics, and the API below /api/. It has an address of its
+ * own and is never reachable through the public one.
  */
 import * as http from 'node:http';
 import * as https from 'node:https';
@@ -11,6 +11,7 @@ import type { Metrics } from '../observe/metrics.ts';
 import { readTlsFiles } from '../process/tls-files.ts';
 import { explainListen } from '../support/explain-listen.ts';
 import { AddressList, plainAddress } from '../support/ip.ts';
+import { type ConsolePage, readConsole } from './console.ts';
 
 export interface AdminServerOptions {
   readonly listen: ListenOptions;
@@ -36,12 +37,14 @@ const MOST_CONNECTIONS = 256;
 export class AdminServer {
   readonly #options: AdminServerOptions;
   readonly #allowed: AddressList;
+  readonly #console: ConsolePage;
   readonly #server: http.Server;
 
-  /** Throws OperatorError for TLS files that cannot be used. */
+  /** Throws OperatorError for TLS files that cannot be used, Error when the console is not in its place. */
   constructor(options: AdminServerOptions) {
     this.#options = options;
     this.#allowed = new AddressList(options.allow);
+    this.#console = readConsole();
     const { tls } = options.listen;
     this.#server = tls ? https.createServer({ ...LIMITS, ...readTlsFiles(tls) }) : http.createServer(LIMITS);
     this.#server.maxConnections = MOST_CONNECTIONS;
@@ -83,11 +86,17 @@ export class AdminServer {
     else if (request.method !== 'GET' && request.method !== 'HEAD') {
       response.setHeader('Allow', 'GET, HEAD');
       send(response, 405, 'text/plain', 'GET only\n');
+    } else if (path === '/') {
+      response.writeHead(200, this.#console.headers);
+      response.end(this.#console.body);
+    } else if (path === '/console' || path === '/console/') {
+      response.writeHead(307, { Location: '/', 'Content-Length': 0 });
+      response.end();
     } else if (path === '/healthz') send(response, 200, 'text/plain', 'ok\n');
     else if (path === '/readyz') this.#answerReady(response);
     else if (path === '/metrics') {
       send(response, 200, 'text/plain; version=0.0.4', this.#options.metrics.render());
-    } else send(response, 404, 'text/plain', 'there are /healthz, /readyz, /metrics and /api/ here\n');
+    } else send(response, 404, 'text/plain', 'there are /, /healthz, /readyz, /metrics and /api/ here\n');
   }
 
   #answerReady(response: http.ServerResponse): void {

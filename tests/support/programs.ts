@@ -1,6 +1,6 @@
 /**
- * Finds the server programs the tests need and, as root on Debian or Ubuntu, installs those that are missing.
- * Starting them is done in postgres-server.ts and redis-server.ts.
+ * Finds the programs the tests need (servers, and a browser for the console) and, as root on Debian or Ubuntu, installs those that are missing.
+ * Starting them is done in postgres-server.ts, redis-server.ts and browser.ts.
  */
 import { spawn } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
@@ -10,11 +10,24 @@ import { delimiter, join } from 'node:path';
 const POSTGRES_HOMES = ['/usr/lib/postgresql', '/usr/pgsql', '/opt/homebrew/opt', '/usr/local/opt'];
 const OTHER_FOLDERS = ['/usr/local/pgsql/bin', '/usr/local/bin', '/usr/local/sbin', '/usr/bin', '/usr/sbin'];
 
-/** Absolute path of a program (`initdb`, `postgres`, `redis-server`), or undefined. The newest PostgreSQL wins. */
+/** Other names of the same program. */
+const NAMES: Readonly<Record<string, readonly string[]>> = {
+  chromium: ['chromium', 'chromium-browser', 'google-chrome-stable', 'google-chrome'],
+};
+/** What apt installs for a program. Ubuntu's package chromium only leads to snap: there the message says so. */
+const PACKAGES: Readonly<Record<string, string>> = {
+  initdb: 'postgresql',
+  postgres: 'postgresql',
+  'redis-server': 'redis-server',
+  chromium: 'chromium',
+};
+const NEEDED = 'the tests need PostgreSQL (15 or newer), Redis (7 or newer) and Chromium';
+
+/** Absolute path of a program (`initdb`, `postgres`, `redis-server`, `chromium`), or undefined. The newest PostgreSQL wins. */
 export function findProgram(name: string): string | undefined {
   const inPath = (process.env.PATH ?? '').split(delimiter).filter((folder) => folder !== '');
-  return [...inPath, ...postgresFolders(), ...OTHER_FOLDERS]
-    .map((folder) => join(folder, name))
+  return (NAMES[name] ?? [name])
+    .flatMap((one) => [...inPath, ...postgresFolders(), ...OTHER_FOLDERS].map((folder) => join(folder, one)))
     .find((path) => isExecutable(path));
 }
 
@@ -22,9 +35,7 @@ export function findProgram(name: string): string | undefined {
 export function requireProgram(name: string): string {
   const path = findProgram(name);
   if (path) return path;
-  throw new Error(
-    `the program ${name} is not installed: the tests need PostgreSQL (15 or newer) and Redis (7 or newer)`,
-  );
+  throw new Error(`the program ${name} is not installed: ${NEEDED}`);
 }
 
 /**
@@ -34,17 +45,19 @@ export function requireProgram(name: string): string {
 export async function ensurePrograms(names: readonly string[]): Promise<void> {
   const missing = names.filter((name) => findProgram(name) === undefined);
   if (missing.length === 0) return;
-  const packages = ['postgresql', 'redis-server'];
+  const packages = [...new Set(missing.map((name) => PACKAGES[name] ?? name))];
   const asRoot = process.getuid?.() === 0;
   if (!asRoot || !findProgram('apt-get')) {
     throw new Error(
-      `missing: ${missing.join(', ')}. Install PostgreSQL (15 or newer) and Redis (7 or newer), ` +
-        `for example: sudo apt-get install -y --no-install-recommends ${packages.join(' ')}`,
+      `missing: ${missing.join(', ')}; ${NEEDED}. ` +
+        `For example: sudo apt-get install -y --no-install-recommends ${packages.join(' ')}`,
     );
   }
   await withoutStartingServices(async () => {
     await run('apt-get', ['update']);
     await run('apt-get', ['install', '-y', '--no-install-recommends', ...packages]);
+  }).catch((error: unknown) => {
+    throw new Error(`missing: ${missing.join(', ')}; ${NEEDED}. apt could not install them`, { cause: error });
   });
   for (const name of missing) requireProgram(name);
 }
