@@ -3,6 +3,8 @@
  * There is no other place where parts meet.
  */
 import type { AddressInfo } from 'node:net';
+import type { AdminApi } from '../lib/admin/api.ts';
+import { ApiSocket } from '../lib/admin/api-socket.ts';
 import { FileAudit } from '../lib/admin/file-audit.ts';
 import { FileEditor } from '../lib/admin/file-editor.ts';
 import { PostgresAudit } from '../lib/admin/postgres-audit.ts';
@@ -35,6 +37,7 @@ import type { Handler, RequestContext } from '../lib/context.ts';
 import { OperatorError } from '../lib/errors.ts';
 import { HealthChecker } from '../lib/health/health-checker.ts';
 import { HealthRegistry } from '../lib/health/health-registry.ts';
+import { type HealthChannel, type HealthMessage, SharedHealth } from '../lib/health/shared-health.ts';
 import { accessLog, type Traffic } from '../lib/middleware/access-log.ts';
 import { balance } from '../lib/middleware/balance.ts';
 import { cors } from '../lib/middleware/cors.ts';
@@ -51,6 +54,7 @@ import { versionByUser } from '../lib/middleware/version-by-user.ts';
 import type { Logger, RenderedLogger } from '../lib/observe/log.ts';
 import { Metrics } from '../lib/observe/metrics.ts';
 import { buildPipeline, type Stages } from '../lib/pipeline.ts';
+import type { InheritedSocket, InheritedSockets } from '../lib/process/inherited-sockets.ts';
 import { PublicListener } from '../lib/process/public-listener.ts';
 import type { Stoppable } from '../lib/process/shutdown.ts';
 import { Connections } from '../lib/proxy/connections.ts';
@@ -83,7 +87,17 @@ export interface GatewayEnvironment {
   readonly clock: Clock;
   /** Reads the configuration file again; absent = a reload keeps the one of the start. */
   readonly readOptions?: () => Promise<GatewayOptions>;
+  /** Set in a worker process: what its health is shared through. The admin listener is the primary's then. */
+  readonly healthChannel?: HealthChannel;
+  /** Set there as well: where the calls of the admin API come in, null = there is no admin listener. */
+  readonly adminSocket?: string | null;
+  /** Set there as well: a reload, or its rehearsal, of all workers. */
+  readonly reload?: (dryRun: boolean) => Promise<void>;
+  readonly sockets?: InheritedSockets;
 }
+
+/** What finds out about nodes: by itself, or together with other processes. */
+type Prober = Pick<HealthChecker, 'start' | 'stop' | 'update' | 'probeNow' | 'probeUnknown' | 'passive'>;
 
 /** How a gateway keeps its data: the embedded journal, or PostgreSQL with or without Redis. */
 interface Stores extends AdminStores {
@@ -115,6 +129,12 @@ export class Gateway implements Stoppable {
   readonly #logger: Logger & RenderedLogger;
   readonly #clock: Clock;
   readonly #readOptions: () => Promise<GatewayOptions>;
+  readonly #healthChannel: HealthChannel | null;
+  readonly #adminSocket: string | null;
+  readonly #reloadAll: ((dryRun: boolean) => Promise<void>) | null;
+  readonly #sockets: InheritedSockets | null;
+  #sharedHealth: SharedHealth | undefined;
+  #probes = false;
   /** What reads files of its own. */
   readonly #reloadable: { prepareReload(): () => void }[] = [];
   /** What has been started, in order; stopped in reverse. */
@@ -130,6 +150,10 @@ export class Gateway implements Stoppable {
     this.#logger = environment.logger;
     this.#clock = environment.clock;
     this.#readOptions = environment.readOptions ?? (async () => options);
+    this.#healthChannel = environment.healthChannel ?? null;
+    this.#adminSocket = environment.adminSocket ?? null;
+    this.#reloadAll = environment.reload ?? null;
+    this.#sockets = environment.sockets ?? null;
   }
 
   /** The parts that tests and the admin listener look into; throws before `start`. */
@@ -148,7 +172,6 @@ export class Gateway implements Stoppable {
 
   /** Rejects with OperatorError when something an operator can mend is missing; nothing is left running then. */
   async start(): Promise<void> {
-    refuseUnsupported(this.#options);
     try {
       await this.#start();
     } catch (error) {
@@ -157,19 +180,43 @@ export class Gateway implements Stoppable {
     }
   }
 
+  /** For the line that says where it listens, and on what stores. */
+  get summary(): { readonly on: readonly string[]; readonly stores: string; readonly services: number } {
+    return {
+      on: this.parts.listeners.map((listener) => `${listener.scheme}://${hostOf(listener.address)}`),
+      stores: this.#stores?.description ?? '',
+      services: this.registry.snapshot?.services.size ?? 0,
+    };
+  }
+
   /**
    * Takes over a configuration read anew: TLS files, and services where the file is what they come from. Resolves with
    * false if the store of the services could not be read.
    */
   async reload(options: GatewayOptions): Promise<boolean> {
-    refuseUnsupported(options);
+    const takeEffect = this.prepareReload(options);
+    logReload(this.#options, options, this.#logger);
+    return takeEffect();
+  }
+
+  /** Reads all files again and returns what puts them in force. Throws OperatorError if one cannot be used. */
+  prepareReload(options: GatewayOptions): () => Promise<boolean> {
     // All files are read before any takes effect.
     const takeEffect = this.#reloadable.map((part) => part.prepareReload());
-    for (const take of takeEffect) take();
-    const settings = settingsThatDiffer(this.#options, options);
-    if (settings.length > 0) this.#logger.warn('needs_a_restart', { settings });
-    if (options.store.postgres) this.#logger.info('services_come_from_the_database');
-    return (await this.#stores?.reloadRegistry(options)) ?? false;
+    return async () => {
+      for (const take of takeEffect) take();
+      return (await this.#stores?.reloadRegistry(options)) ?? false;
+    };
+  }
+
+  /** In a worker process: whether it is the one that probes. */
+  appoint(probes: boolean): void {
+    this.#probes = probes;
+    this.#sharedHealth?.appoint(probes);
+  }
+
+  receiveHealth(from: number, message: HealthMessage): void {
+    this.#sharedHealth?.receive(from, message);
   }
 
   beginClosing(): void {
@@ -208,12 +255,7 @@ export class Gateway implements Stoppable {
       logger: this.#logger,
       metrics: this.metrics,
     });
-    const checker = new HealthChecker({
-      registry: health,
-      clock: this.#clock,
-      logger: this.#logger,
-      options: options.health,
-    });
+    const checker = this.#makeProber(health);
     const shared =
       options.store.postgres && stores.redis
         ? new RedisBindingCache(stores.redis, options.cache.redisTtlMs, this.#logger, this.#clock)
@@ -270,7 +312,9 @@ export class Gateway implements Stoppable {
     });
     const plain = buildPipeline({ ...stages, forward: (context) => forwarder.forward(context) });
     const upgrade = buildPipeline({ ...stages, forward: (context) => upgrader.forward(context) });
-    const listeners = options.listen.map((listen) => this.#makeListener(listen, plain, upgrade));
+    const listeners = options.listen.map((listen, index) =>
+      this.#makeListener(listen, this.#sockets?.listen[index] ?? null, { plain, upgrade }),
+    );
     this.#reloadable.push(...listeners);
     this.#parts = { bindings, tokens, tunnels, forwarder, listeners };
 
@@ -311,12 +355,24 @@ export class Gateway implements Stoppable {
       await listener.start();
       this.#started.push({ stop: () => stopListener(listener) });
     }
-    this.#logger.info('listening', {
-      on: listeners.map((listener) => `${listener.scheme}://${hostOf(listener.address)}`),
-      admin: this.#admin ? `http://${hostOf(this.#admin)}` : undefined,
-      stores: stores.description,
-      services: this.registry.snapshot?.services.size ?? 0,
+    // Of several processes the primary speaks.
+    if (!this.#healthChannel) logListening(this.summary, this.#admin, this.#logger);
+  }
+
+  #makeProber(registry: HealthRegistry): Prober {
+    const options = this.#options.health;
+    const checker = new HealthChecker({ registry, clock: this.#clock, logger: this.#logger, options });
+    if (!this.#healthChannel) return checker;
+    this.#sharedHealth = new SharedHealth({
+      registry,
+      checker,
+      channel: this.#healthChannel,
+      clock: this.#clock,
+      onDemandMs: options.onDemandMs,
+      waitMs: options.timeoutMs + PROBE_SLACK_MS,
     });
+    this.#sharedHealth.appoint(this.#probes);
+    return this.#sharedHealth;
   }
 
   async #openStores(): Promise<Stores> {
@@ -442,7 +498,7 @@ export class Gateway implements Stoppable {
       : new RedisSessionResolver(options, redis, this.#clock, this.#logger);
   }
 
-  #makeForwarder(connections: Connections, health: HealthChecker): Forwarder {
+  #makeForwarder(connections: Connections, health: Prober): Forwarder {
     const { timeouts, limits, via } = this.#options;
     return new Forwarder({
       connections,
@@ -457,7 +513,7 @@ export class Gateway implements Stoppable {
     });
   }
 
-  #makeUpgrader(connections: Connections, health: HealthChecker, tunnels: Tunnels): Upgrader {
+  #makeUpgrader(connections: Connections, health: Prober, tunnels: Tunnels): Upgrader {
     const { timeouts, limits, via } = this.#options;
     return new Upgrader({
       connections,
@@ -470,12 +526,16 @@ export class Gateway implements Stoppable {
     });
   }
 
-  #makeListener(listen: ListenOptions, plain: Handler, upgrade: Handler): PublicListener {
+  #makeListener(
+    listen: ListenOptions,
+    socket: InheritedSocket | null,
+    handlers: { plain: Handler; upgrade: Handler },
+  ): PublicListener {
     const { timeouts, limits } = this.#options;
     return new PublicListener({
       listen,
-      plain,
-      upgrade,
+      socket,
+      ...handlers,
       headerBytes: limits.headerBytes,
       requestHeadMs: timeouts.requestHeadMs,
       keepAliveMs: timeouts.keepAliveMs,
@@ -488,7 +548,7 @@ export class Gateway implements Stoppable {
     bindings: BindingService;
     tokens: TokenService;
     health: HealthRegistry;
-    checker: HealthChecker;
+    checker: Prober;
     placement: Placement;
     balancer: StatelessBalancer;
     versions: VersionChooser;
@@ -587,21 +647,36 @@ export class Gateway implements Stoppable {
   async #startAdmin(
     parts: Omit<AdminParts, 'options' | 'registry' | 'reload' | 'check' | 'clock' | 'logger'>,
   ): Promise<void> {
-    const { listen, allow } = this.#options.admin;
+    const { listen } = this.#options.admin;
     if (!listen) return;
+    const read = this.#readOptions;
+    const reloadAll = this.#reloadAll;
     const { api, events } = composeAdmin({
       ...parts,
       options: this.#options,
       registry: this.registry,
-      reload: async () => this.reload(await this.#readOptions()),
-      check: async () => refuseUnsupported(await this.#readOptions()),
+      reload: reloadAll ? () => reloadAll(false).then(() => true) : async () => this.reload(await read()),
+      check: reloadAll ? () => reloadAll(true) : async () => void (await read()),
       clock: this.#clock,
       logger: this.#logger,
     });
     this.#run(events);
+    if (this.#healthChannel) await this.#startAdminSocket(api);
+    else await this.#startAdminServer(listen, api);
+  }
+
+  async #startAdminSocket(api: AdminApi): Promise<void> {
+    if (this.#adminSocket === null) return;
+    const socket = new ApiSocket(this.#adminSocket, api);
+    await socket.start();
+    this.#started.push(socket);
+  }
+
+  async #startAdminServer(listen: ListenOptions, api: AdminApi): Promise<void> {
     const admin = new AdminServer({
       listen,
-      allow,
+      fd: this.#sockets?.admin?.fd,
+      allow: this.#options.admin.allow,
       metrics: this.metrics,
       notReady: () => {
         if (this.#closing) return 'the gateway is shutting down';
@@ -615,15 +690,22 @@ export class Gateway implements Stoppable {
   }
 
   #describeRegistry(): void {
-    this.metrics.gauge('gateway_snapshot_age_seconds', 'Since the registry was last read from its source', {}, () => {
-      const { snapshot } = this.registry;
-      return snapshot ? (this.#clock.now() - snapshot.loadedAtMs) / 1000 : -1;
-    });
+    this.metrics.gauge(
+      'gateway_snapshot_age_seconds',
+      'Since the registry was last read from its source',
+      {},
+      () => {
+        const { snapshot } = this.registry;
+        return snapshot ? (this.#clock.now() - snapshot.loadedAtMs) / 1000 : -1;
+      },
+      'max',
+    );
     this.metrics.gauge(
       'gateway_snapshot_stale',
       '1 = the registry is the last good one, not read from its source',
       {},
       () => (this.registry.snapshot?.stale ? 1 : 0),
+      'max',
     );
   }
 
@@ -641,6 +723,25 @@ const MOST_HEARTBEAT_MS = 10_000;
 
 /** How often a gateway that is winding down looks whether it is done. */
 const DRAIN_LOOK_MS = 50;
+/** Beyond the timeout of a probe, for its outcome to come from another process. */
+const PROBE_SLACK_MS = 1_000;
+
+export function logListening(
+  summary: Gateway['summary'],
+  admin: AddressInfo | undefined,
+  logger: Logger,
+  more: { readonly workers?: number } = {},
+): void {
+  const { on, ...rest } = summary;
+  logger.info('listening', { on, admin: admin ? `http://${hostOf(admin)}` : undefined, ...rest, ...more });
+}
+
+/** Says what a reload does not take over. */
+export function logReload(before: GatewayOptions, after: GatewayOptions, logger: Logger): void {
+  const settings = settingsThatDiffer(before, after);
+  if (settings.length > 0) logger.warn('needs_a_restart', { settings });
+  if (after.store.postgres) logger.info('services_come_from_the_database');
+}
 
 async function stopListener(listener: PublicListener): Promise<void> {
   listener.stopAccepting();
@@ -660,9 +761,4 @@ function settingsThatDiffer(before: GatewayOptions, after: GatewayOptions): stri
 
 function hostOf({ address, port, family }: AddressInfo): string {
   return `${family === 'IPv6' ? `[${address}]` : address}:${port}`;
-}
-
-/** What the configuration may say already, but this version does not do. */
-function refuseUnsupported(options: GatewayOptions): void {
-  if (options.workers !== 1) throw new OperatorError('workers: this version runs one process; set workers: 1');
 }

@@ -1,5 +1,6 @@
 #!/usr/bin/env node
 /** The command: reads its arguments, starts what they ask for, and turns the outcome into an exit code. */
+import cluster from 'node:cluster';
 import * as fs from 'node:fs';
 import { parseArgs } from 'node:util';
 import { ConfigError, readConfigFile } from '../lib/config/load.ts';
@@ -8,6 +9,8 @@ import { OperatorError } from '../lib/errors.ts';
 import { BufferedSink } from '../lib/observe/buffered-sink.ts';
 import { describeError, LineLogger } from '../lib/observe/log.ts';
 import { checkFiles } from '../lib/process/check-files.ts';
+import { takeInheritedSockets } from '../lib/process/inherited-sockets.ts';
+import { takeNotifier } from '../lib/process/notify.ts';
 import { findPackageFile } from '../lib/process/package-file.ts';
 import { runUntilSignal } from '../lib/process/shutdown.ts';
 import { watchUnhandledErrors } from '../lib/process/unhandled-errors.ts';
@@ -16,6 +19,8 @@ import { PostgresStore } from '../lib/stores/postgres.ts';
 import { StoreUnavailable } from '../lib/stores/store-unavailable.ts';
 import { systemClock } from '../lib/support/clock.ts';
 import { Gateway } from './compose.ts';
+import { countWorkers, Primary } from './primary.ts';
+import { runWorker } from './worker.ts';
 
 const HELP = `sticky-gateway: binds each user to one node and never sends them to another
 
@@ -125,11 +130,19 @@ async function serve(config: string): Promise<number> {
     process.exit(EXIT_FAILED);
   });
   const readOptions = () => readConfigFile(config, process.env);
-  const gateway = new Gateway(options, { logger, clock: systemClock, readOptions });
+  const notifier = takeNotifier(process.env, logger);
+  const sockets = takeInheritedSockets(process.env, process.pid, options);
+  const gateway =
+    countWorkers(options) > 1
+      ? new Primary(options, logger, sockets, readOptions)
+      : new Gateway(options, { logger, clock: systemClock, readOptions, sockets });
   await gateway.start();
   return runUntilSignal({
     gateway,
     logger,
+    notifier,
+    status: `listening on ${gateway.summary.on.join(', ')}`,
+    ...('failed' in gateway ? { failed: gateway.failed } : {}),
     graceMs: options.shutdown.graceMs,
     delayMs: options.shutdown.delayMs,
     clock: systemClock,
@@ -155,6 +168,6 @@ function report(error: unknown): number {
   return EXIT_FAILED;
 }
 
-process.exitCode = await main(process.argv.slice(2)).catch(report);
+process.exitCode = await (cluster.isWorker ? runWorker() : main(process.argv.slice(2))).catch(report);
 // Sockets of clients that linger must not keep a process alive that has done its work.
 process.exit();

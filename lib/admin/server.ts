@@ -7,7 +7,6 @@ import * as https from 'node:https';
 import type { AddressInfo } from 'node:net';
 import type { ListenOptions } from '../config/options.ts';
 import { OperatorError } from '../errors.ts';
-import type { Metrics } from '../observe/metrics.ts';
 import { readTlsFiles } from '../process/tls-files.ts';
 import { explainListen } from '../support/explain-listen.ts';
 import { AddressList, plainAddress } from '../support/ip.ts';
@@ -16,7 +15,10 @@ import { type ConsolePage, readConsole } from './console.ts';
 export interface AdminServerOptions {
   readonly listen: ListenOptions;
   readonly allow: readonly string[];
-  readonly metrics: Metrics;
+  /** Prometheus text; of several processes it takes a moment to add up. */
+  readonly metrics: { render(): string | Promise<string> };
+  /** A socket to listen on instead of binding the address. */
+  readonly fd?: number | undefined;
   /** Null = ready; else why not. */
   readonly notReady: () => string | null;
   /** Takes what lies below /api/ and answers it in every case. */
@@ -54,12 +56,13 @@ export class AdminServer {
   }
 
   async start(): Promise<AddressInfo> {
-    const { host, port } = this.#options.listen;
+    const { listen, fd } = this.#options;
+    const { host, port } = listen;
     await new Promise<void>((resolve, reject) => {
       this.#server.once('error', (error) =>
         reject(new OperatorError(`admin.listen: ${explainListen(error, host, port)}`)),
       );
-      this.#server.listen({ host, port }, resolve);
+      this.#server.listen(fd === undefined ? { host, port } : { fd }, resolve);
     });
     return this.#server.address() as AddressInfo;
   }
@@ -95,8 +98,12 @@ export class AdminServer {
     } else if (path === '/healthz') send(response, 200, 'text/plain', 'ok\n');
     else if (path === '/readyz') this.#answerReady(response);
     else if (path === '/metrics') {
-      send(response, 200, 'text/plain; version=0.0.4', this.#options.metrics.render());
+      void this.#answerMetrics(response);
     } else send(response, 404, 'text/plain', 'there are /, /healthz, /readyz, /metrics and /api/ here\n');
+  }
+
+  async #answerMetrics(response: http.ServerResponse): Promise<void> {
+    send(response, 200, 'text/plain; version=0.0.4', await this.#options.metrics.render());
   }
 
   #answerReady(response: http.ServerResponse): void {

@@ -83,6 +83,7 @@ const STATE_VALUE: Record<HealthState, number> = { UNKNOWN: 0, UP: 1, DOWN: 2 };
 export class HealthRegistry {
   readonly #entries = new Map<string, Entry>();
   readonly #listeners = new Set<HealthListener>();
+  #onNews: (healthKey: string) => void = () => undefined;
   /** In the order of time. */
   readonly #recentDowns = new Map<string, RecentDown>();
   readonly #clock: Clock;
@@ -131,9 +132,42 @@ export class HealthRegistry {
   observe(healthKey: string, ok: boolean, kind: ProbeKind, error?: string): boolean {
     const entry = this.#entries.get(healthKey);
     if (!entry) return false;
+    const routine = kind === 'passive' && ok && entry.state === 'UP' && entry.failuresInRow === 0;
     entry.lastCheckMs = this.#clock.now();
     entry.lastKind = kind;
-    return ok ? this.#succeeded(healthKey, entry) : this.#failed(healthKey, entry, error ?? 'failed');
+    const flipped = ok ? this.#succeeded(healthKey, entry) : this.#failed(healthKey, entry, error ?? 'failed');
+    if (!routine && !flipped) this.#onNews(healthKey);
+    return flipped;
+  }
+
+  /** UP and the last observation was a success, or not watched: one more success says nothing new. */
+  isSound(healthKey: string): boolean {
+    const entry = this.#entries.get(healthKey);
+    return entry === undefined || (entry.state === 'UP' && entry.failuresInRow === 0);
+  }
+
+  /** The addresses that were checked. */
+  checked(): string[] {
+    return [...this.#entries].filter(([, entry]) => entry.lastCheckMs !== null).map(([healthKey]) => healthKey);
+  }
+
+  /**
+   * Takes over what another process found out about an address. A change of state is told to the listeners, but not
+   * logged or counted: that was done where it was found. Addresses that are not watched are ignored.
+   */
+  adopt(healthKey: string, details: HealthDetails): void {
+    const entry = this.#entries.get(healthKey);
+    if (!entry) return;
+    const { sinceMs, ...rest } = details;
+    const from = entry.state;
+    Object.assign(entry, rest);
+    entry.sinceMs = sinceMs ?? entry.sinceMs;
+    if (entry.state !== from) this.#tellListeners(healthKey, from, entry.state);
+  }
+
+  /** Calls `onNews` with each address of which more is known than before: all but one success after another. */
+  watchNews(onNews: (healthKey: string) => void): void {
+    this.#onNews = onNews;
   }
 
   /** Watches exactly these addresses: new ones are UNKNOWN, staying ones keep their state, others are forgotten. */
@@ -227,6 +261,11 @@ export class HealthRegistry {
   }
 
   #notify(healthKey: string, from: HealthState, to: HealthState): void {
+    this.#tellListeners(healthKey, from, to);
+    this.#onNews(healthKey);
+  }
+
+  #tellListeners(healthKey: string, from: HealthState, to: HealthState): void {
     this.#version += 1;
     for (const listener of this.#listeners) {
       try {
@@ -257,6 +296,8 @@ export class HealthRegistry {
       'Health of an address: 0 unknown, 1 up, 2 down',
       { target: healthKey },
       () => STATE_VALUE[entry.state],
+      // All processes believe the same, but for the moment that the news takes.
+      'max',
     );
   }
 

@@ -8,14 +8,20 @@ const FLUSH_BYTES = 65_536;
 
 export class BufferedSink implements LineSink {
   readonly #fileDescriptor: number;
+  readonly #pieceBytes: number;
   #pending = '';
   readonly #clock: Clock;
   #timer: Timer | undefined;
   /** Lines that could not be written: a closed pipe, a full disk. */
   lost = 0;
 
-  constructor(fileDescriptor: number, clock: Clock = systemClock) {
+  /**
+   * `pieceBytes`: most bytes of one write; every piece ends with a line. For processes that share a pipe, which takes
+   * up to 4,096 bytes (PIPE_BUF) as a whole and may mix larger ones.
+   */
+  constructor(fileDescriptor: number, clock: Clock = systemClock, pieceBytes: number = Number.POSITIVE_INFINITY) {
     this.#fileDescriptor = fileDescriptor;
+    this.#pieceBytes = pieceBytes;
     this.#clock = clock;
   }
 
@@ -32,19 +38,30 @@ export class BufferedSink implements LineSink {
     if (this.#pending === '') return;
     let rest = Buffer.from(this.#pending);
     this.#pending = '';
-    for (let attempt = 0; rest.length > 0 && attempt < MAX_ATTEMPTS; attempt += 1) {
+    for (let waits = 0; rest.length > 0 && waits < MOST_WAITS; ) {
       try {
-        rest = rest.subarray(fs.writeSync(this.#fileDescriptor, rest));
+        const piece = rest.subarray(0, endOfPiece(rest, this.#pieceBytes));
+        rest = rest.subarray(fs.writeSync(this.#fileDescriptor, piece));
       } catch (error) {
         // A pipe whose reader is slow: wait a moment instead of losing lines, but not for ever.
         if ((error as NodeJS.ErrnoException).code !== 'EAGAIN') break;
         Atomics.wait(SLEEP, 0, 0, 5);
+        waits += 1;
       }
     }
     for (const byte of rest) if (byte === LINE_FEED) this.lost += 1;
   }
 }
 
-const MAX_ATTEMPTS = 40;
+const MOST_WAITS = 40;
 const LINE_FEED = 10;
 const SLEEP = new Int32Array(new SharedArrayBuffer(4));
+
+/** Where the last line that fits ends; a line that is longer than a piece goes alone. */
+function endOfPiece(bytes: Buffer, most: number): number {
+  if (bytes.length <= most) return bytes.length;
+  const fitting = bytes.lastIndexOf(LINE_FEED, most - 1);
+  if (fitting >= 0) return fitting + 1;
+  const end = bytes.indexOf(LINE_FEED);
+  return end < 0 ? bytes.length : end + 1;
+}

@@ -48,13 +48,20 @@ export class LineLogger implements Logger, RenderedLogger {
   #rank: number;
   readonly #format: 'json' | 'text';
   readonly #sink: LineSink;
+  /** Fields that stand in every line, rendered as the inside of a JSON object, with a comma behind them. */
+  readonly #fixed: LogFields;
+  readonly #fixedJson: string;
   #stampedMs = 0;
   #stamp = '';
 
-  constructor(options: { level: LogLevel; format: 'json' | 'text' }, sink: LineSink) {
+  /** `fixed`: fields of every line. */
+  constructor(options: { level: LogLevel; format: 'json' | 'text' }, sink: LineSink, fixed: LogFields = {}) {
     this.#rank = RANK[options.level];
     this.#format = options.format;
     this.#sink = sink;
+    this.#fixed = fixed;
+    const json = JSON.stringify(fixed).slice(1, -1);
+    this.#fixedJson = json === '' ? '' : `${json},`;
   }
 
   setLevel(level: LogLevel): void {
@@ -80,7 +87,9 @@ export class LineLogger implements Logger, RenderedLogger {
   infoRendered(event: string, fieldsJson: string): void {
     if (RANK.info < this.#rank) return;
     if (this.#format === 'json') {
-      this.#sink.write(`{"time":"${this.#timestamp()}","level":"info","event":"${event}",${fieldsJson}}\n`);
+      this.#sink.write(
+        `{"time":"${this.#timestamp()}","level":"info","event":"${event}",${this.#fixedJson}${fieldsJson}}\n`,
+      );
     } else this.#write('info', event, JSON.parse(`{${fieldsJson}}`) as LogFields);
   }
 
@@ -99,8 +108,8 @@ export class LineLogger implements Logger, RenderedLogger {
     const time = this.#timestamp();
     this.#sink.write(
       this.#format === 'json'
-        ? `${JSON.stringify({ time, level, event, ...fields })}\n`
-        : `${time} ${level.padEnd(5)} ${event}${textFields(fields)}\n`,
+        ? `${JSON.stringify({ time, level, event, ...this.#fixed, ...fields })}\n`
+        : `${time} ${level.padEnd(5)} ${event}${textFields({ ...this.#fixed, ...fields })}\n`,
     );
   }
 }

@@ -14,37 +14,64 @@ export interface Histogram {
 
 type Labels = Readonly<Record<string, string>>;
 
-interface Family {
+/** What a gauge shows for several processes that each have one. */
+export type Across = 'sum' | 'max' | 'min';
+
+/** One family with all its series as plain data, to be added to those of other processes. */
+export interface FamilySnapshot {
+  readonly name: string;
   readonly type: 'counter' | 'gauge' | 'histogram';
   readonly help: string;
+  readonly across: Across;
+  readonly series: readonly SeriesSnapshot[];
+}
+
+export interface SeriesSnapshot {
+  /** As they stand between the braces; empty = none. */
+  readonly labels: string;
+  /** Upper bounds of a histogram's buckets; empty for the other types. */
+  readonly bounds: readonly number[];
+  /** One value; of a histogram its counts by bucket (each without those below it), the sum and the count. */
+  readonly values: readonly number[];
+}
+
+interface Family {
+  readonly type: FamilySnapshot['type'];
+  readonly help: string;
+  readonly across: Across;
   readonly series: Map<string, Series>;
 }
 
 interface Series {
-  render(name: string, labels: string): string;
+  readonly bounds: readonly number[];
+  read(): number[];
 }
 
+const NO_BOUNDS: readonly number[] = [];
+
 class CounterSeries implements Counter, Series {
+  readonly bounds = NO_BOUNDS;
   value = 0;
 
   inc(by = 1): void {
     this.value += by;
   }
 
-  render(name: string, labels: string): string {
-    return `${name}${labels && `{${labels}}`} ${this.value}\n`;
+  read(): number[] {
+    return [this.value];
   }
 }
 
 class GaugeSeries implements Series {
+  readonly bounds = NO_BOUNDS;
   readonly #read: () => number;
 
   constructor(read: () => number) {
     this.#read = read;
   }
 
-  render(name: string, labels: string): string {
-    return `${name}${labels && `{${labels}}`} ${this.#read()}\n`;
+  read(): number[] {
+    return [this.#read()];
   }
 }
 
@@ -52,38 +79,29 @@ class GaugeSeries implements Series {
 export const DURATION_BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60];
 
 class HistogramSeries implements Histogram, Series {
-  readonly #bounds: readonly number[];
+  readonly bounds: readonly number[];
   readonly #counts: number[];
   #sum = 0;
   #count = 0;
 
   constructor(bounds: readonly number[]) {
-    this.#bounds = bounds;
+    this.bounds = bounds;
     this.#counts = new Array<number>(bounds.length).fill(0);
   }
 
   observe(value: number): void {
     this.#sum += value;
     this.#count += 1;
-    for (let index = 0; index < this.#bounds.length; index += 1) {
-      if (value <= (this.#bounds[index] ?? 0)) {
+    for (let index = 0; index < this.bounds.length; index += 1) {
+      if (value <= (this.bounds[index] ?? 0)) {
         this.#counts[index] = (this.#counts[index] ?? 0) + 1;
         return;
       }
     }
   }
 
-  render(name: string, labels: string): string {
-    const prefix = labels && `${labels},`;
-    let below = 0;
-    let text = '';
-    this.#bounds.forEach((bound, index) => {
-      below += this.#counts[index] ?? 0;
-      text += `${name}_bucket{${prefix}le="${bound}"} ${below}\n`;
-    });
-    text += `${name}_bucket{${prefix}le="+Inf"} ${this.#count}\n`;
-    text += `${name}_sum${labels && `{${labels}}`} ${this.#sum}\n`;
-    return `${text}${name}_count${labels && `{${labels}}`} ${this.#count}\n`;
+  read(): number[] {
+    return [...this.#counts, this.#sum, this.#count];
   }
 }
 
@@ -100,28 +118,34 @@ export class Metrics {
   }
 
   /** A value read when the metrics are rendered. A second call with the same labels replaces the reader. */
-  gauge(name: string, help: string, labels: Labels, read: () => number): void {
-    this.#family(name, 'gauge', help).series.set(renderLabels(labels), new GaugeSeries(read));
+  gauge(name: string, help: string, labels: Labels, read: () => number, across: Across = 'sum'): void {
+    this.#family(name, 'gauge', help, across).series.set(renderLabels(labels), new GaugeSeries(read));
   }
 
   removeGauge(name: string, labels: Labels): void {
     this.#families.get(name)?.series.delete(renderLabels(labels));
   }
 
-  /** Prometheus text exposition format 0.0.4. */
-  render(): string {
-    let text = '';
-    for (const [name, family] of this.#families) {
-      text += `# HELP ${name} ${family.help}\n# TYPE ${name} ${family.type}\n`;
-      for (const [labels, series] of family.series) text += series.render(name, labels);
-    }
-    return text;
+  /** All that is counted, as it is now. */
+  collect(): FamilySnapshot[] {
+    return [...this.#families].map(([name, { type, help, across, series }]) => ({
+      name,
+      type,
+      help,
+      across,
+      series: [...series].map(([labels, one]) => ({ labels, bounds: one.bounds, values: one.read() })),
+    }));
   }
 
-  #family(name: string, type: Family['type'], help: string): Family {
+  /** Prometheus text exposition format 0.0.4. */
+  render(): string {
+    return renderFamilies(this.collect());
+  }
+
+  #family(name: string, type: Family['type'], help: string, across: Across = 'sum'): Family {
     let family = this.#families.get(name);
     if (!family) {
-      family = { type, help, series: new Map() };
+      family = { type, help, across, series: new Map() };
       this.#families.set(name, family);
     }
     return family;
@@ -145,4 +169,32 @@ function renderLabels(labels: Labels): string {
       ([name, value]) => `${name}="${value.replaceAll('\\', '\\\\').replaceAll('"', '\\"').replaceAll('\n', '\\n')}"`,
     )
     .join(',');
+}
+
+/** Prometheus text exposition format 0.0.4. */
+export function renderFamilies(families: readonly FamilySnapshot[]): string {
+  let text = '';
+  for (const { name, type, help, series } of families) {
+    text += `# HELP ${name} ${help}\n# TYPE ${name} ${type}\n`;
+    for (const one of series) text += type === 'histogram' ? renderHistogram(name, one) : renderValue(name, one);
+  }
+  return text;
+}
+
+function renderValue(name: string, { labels, values }: SeriesSnapshot): string {
+  return `${name}${labels && `{${labels}}`} ${values[0]}\n`;
+}
+
+function renderHistogram(name: string, { labels, bounds, values }: SeriesSnapshot): string {
+  const prefix = labels && `${labels},`;
+  const [sum, count] = values.slice(bounds.length);
+  let below = 0;
+  let text = '';
+  bounds.forEach((bound, index) => {
+    below += values[index] ?? 0;
+    text += `${name}_bucket{${prefix}le="${bound}"} ${below}\n`;
+  });
+  text += `${name}_bucket{${prefix}le="+Inf"} ${count}\n`;
+  text += `${name}_sum${labels && `{${labels}}`} ${sum}\n`;
+  return `${text}${name}_count${labels && `{${labels}}`} ${count}\n`;
 }

@@ -13,10 +13,13 @@ import type { Metrics } from '../observe/metrics.ts';
 import { checkFraming } from '../proxy/framing.ts';
 import type { Clock } from '../support/clock.ts';
 import { explainListen } from '../support/explain-listen.ts';
+import type { InheritedSocket } from './inherited-sockets.ts';
 import { readTlsFiles } from './tls-files.ts';
 
 export interface PublicListenerOptions {
   readonly listen: ListenOptions;
+  /** A socket to listen on instead of binding the address; in a worker, the primary's descriptor. */
+  readonly socket: InheritedSocket | null;
   readonly plain: Handler;
   readonly upgrade: Handler;
   readonly headerBytes: number;
@@ -61,17 +64,28 @@ export class PublicListener {
 
   /** Rejects with OperatorError when the address cannot be taken. */
   async start(): Promise<AddressInfo> {
-    const { host, port } = this.#options.listen;
+    const { listen, socket } = this.#options;
+    const { host, port } = listen;
+    const explain = (error: NodeJS.ErrnoException) =>
+      socket
+        ? `cannot listen on descriptor ${socket.fd}, which systemd passed: ${error.message}`
+        : explainListen(error, host, port);
     await new Promise<void>((resolve, reject) => {
-      const failed = (error: NodeJS.ErrnoException) => reject(new OperatorError(explainListen(error, host, port)));
+      const failed = (error: NodeJS.ErrnoException) => reject(new OperatorError(explain(error)));
       this.#server.once('error', failed);
-      this.#server.listen({ host, port }, () => {
+      this.#server.listen(socket ? { fd: socket.fd } : { host, port }, () => {
         this.#server.off('error', failed);
         this.#started = true;
         resolve();
       });
     });
-    return this.address;
+    const address = this.#server.address();
+    // Clients are told apart, let in and trusted by their addresses, which only TCP has.
+    if (address === null || typeof address === 'string' || address.port === undefined) {
+      this.stopAccepting();
+      throw new OperatorError(`descriptor ${socket?.fd}, which systemd passed, is no TCP socket (ListenStream=port)`);
+    }
+    return address;
   }
 
   get address(): AddressInfo {

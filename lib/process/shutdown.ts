@@ -4,6 +4,7 @@
  */
 import { describeError, type Logger } from '../observe/log.ts';
 import type { Clock } from '../support/clock.ts';
+import { type Notifier, silentNotifier } from './notify.ts';
 
 export interface Stoppable {
   /** From now on not ready; requests are still served. */
@@ -23,21 +24,41 @@ export interface RunOptions {
   readonly delayMs: number;
   readonly clock: Clock;
   readonly reload: () => Promise<void>;
+  /** Resolves when the gateway cannot go on, with the reason. */
+  readonly failed?: Promise<Error>;
+  readonly notifier?: Notifier;
+  /** What the notifier says while all is well. */
+  readonly status?: string;
 }
 
-/** Resolves with the exit code: 0 when everything was finished in time, 1 when something was cut. */
+/** Resolves with the exit code: 0 when everything was finished in time, 1 when something was cut or it failed. */
 export async function runUntilSignal(options: RunOptions): Promise<number> {
-  const { gateway, logger, clock } = options;
+  const { gateway, logger, clock, notifier = silentNotifier, status = '' } = options;
+  let stopping = false;
   const reload = () => {
-    options.reload().then(
-      () => logger.info('reloaded'),
-      (error: unknown) => logger.error('reload_refused', { error: describeError(error) }),
-    );
+    void notifier.reloading();
+    options
+      .reload()
+      .then(
+        () => logger.info('reloaded'),
+        (error: unknown) => logger.error('reload_refused', { error: describeError(error) }),
+      )
+      // Refused or not, it serves on.
+      .then(() => (stopping ? undefined : notifier.ready(status)));
   };
   process.on('SIGHUP', reload);
-  const signal = await nextSignal();
+  void notifier.ready(status);
+  const signal = await Promise.race([nextSignal(), options.failed ?? new Promise<never>(() => undefined)]);
+  if (signal instanceof Error) {
+    process.off('SIGHUP', reload);
+    logger.error('failed', { error: describeError(signal) });
+    await gateway.stop();
+    return 1;
+  }
+  stopping = true;
   logger.info('stopping', { signal, graceMs: options.graceMs });
   const again = nextSignal().then(() => 'again' as const);
+  void notifier.stopping();
   gateway.beginClosing();
   const finished = windDown(options).then((cut) => ({ cut }));
   const outcome = await Promise.race([again, finished]);

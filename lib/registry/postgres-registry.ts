@@ -81,9 +81,8 @@ export class PostgresRegistry {
       metrics?.counter('gateway_registry_loads_total', 'Reads of the registry from PostgreSQL', { result });
     const counters = { ok: loads('ok'), failed: loads('failed') };
     this.#count = (result) => counters[result]?.inc();
-    metrics?.gauge('gateway_snapshot_age_seconds', 'Time since the registry was last read', {}, () =>
-      this.#loadedAtMs === undefined ? Number.NaN : (clock.now() - this.#loadedAtMs) / 1_000,
-    );
+    const ageSeconds = () => (this.#loadedAtMs === undefined ? Number.NaN : (clock.now() - this.#loadedAtMs) / 1_000);
+    metrics?.gauge('gateway_snapshot_age_seconds', 'Time since the registry was last read', {}, ageSeconds, 'max');
   }
 
   /** When the definition in force was last read from PostgreSQL, epoch milliseconds; undefined = never. */

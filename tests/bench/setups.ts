@@ -62,6 +62,11 @@ export class Setups {
     this.#nodeFlags = nodeFlags;
   }
 
+  /** Of the backend for everything but events; 0 before it has started. */
+  get backendPort(): number {
+    return this.#backends.web;
+  }
+
   /** Must be done before `start`. Without nginx a Node server stands in, which takes more of the machine. */
   async startBackends(): Promise<void> {
     this.#backends = await choosePorts();

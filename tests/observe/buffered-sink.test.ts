@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { execFile, spawn } from 'node:child_process';
-import * as fs from 'node:fs';
+import fsModule, * as fs from 'node:fs';
+import { syncBuiltinESMExports } from 'node:module';
 import * as os from 'node:os';
 import * as path from 'node:path';
 import { afterEach, beforeEach, describe, it } from 'node:test';
@@ -78,6 +79,32 @@ describe('BufferedSink', () => {
     assert.equal(failing.lost, 3);
     fs.closeSync(readOnly);
     assert.equal(written(), '');
+  });
+
+  it('writes whole lines, no more at a time than a pipe takes in one piece', (t) => {
+    const pieces: string[] = [];
+    const { mock } = t.mock.method(fsModule, 'writeSync', (_descriptor: number, bytes: Buffer) => {
+      pieces.push(bytes.toString());
+      return bytes.length;
+    });
+    syncBuiltinESMExports();
+    t.after(() => {
+      mock.restore();
+      syncBuiltinESMExports();
+    });
+    const shared = new BufferedSink(-1, clock, 100);
+    const lines = [30, 30, 30, 30, 250, 99, 1, 100].map((length) => `${'x'.repeat(length - 1)}\n`);
+    for (const line of lines) shared.write(line);
+    shared.flush();
+    assert.deepEqual(
+      pieces.map((piece) => piece.length),
+      [90, 30, 250, 100, 100],
+    );
+    assert.equal(pieces.join(''), lines.join(''));
+    pieces.length = 0;
+    shared.write('x'.repeat(200));
+    shared.flush();
+    assert.deepEqual(pieces, ['x'.repeat(200)]);
   });
 
   it('waits for the slow reader of a pipe instead of losing lines', async () => {

@@ -34,6 +34,25 @@ describe('LineLogger', () => {
     assert.ok(time >= before && time <= Date.now());
   });
 
+  it('puts the same fields into every line of a process', () => {
+    const sink = { write: (line: string) => void lines.push(line) };
+    const logger = new LineLogger({ level: 'info', format: 'json' }, sink, { worker: 2 });
+    logger.info('one', { a: 1 });
+    logger.infoRendered('two', '"b":2');
+    assert.deepEqual(
+      parsed().map(({ event, worker, a, b }) => ({ event, worker, a, b })),
+      [
+        { event: 'one', worker: 2, a: 1, b: undefined },
+        { event: 'two', worker: 2, a: undefined, b: 2 },
+      ],
+    );
+    lines.length = 0;
+    const text = new LineLogger({ level: 'info', format: 'text' }, sink, { worker: 2 });
+    text.info('one', { a: 1 });
+    text.infoRendered('two', '"b":2');
+    assert.deepEqual(texts(), ['info  one worker=2 a=1\n', 'info  two worker=2 b=2\n']);
+  });
+
   it('stamps every line with its own time', async () => {
     const logger = make('info', 'json');
     logger.info('one');

@@ -1,5 +1,7 @@
 /** The real command in a process of its own: started, signalled, and its exit code and output kept. */
-import { type ChildProcess, spawn } from 'node:child_process';
+import { type ChildProcess, type ChildProcessByStdio, spawn } from 'node:child_process';
+import { existsSync, readFileSync } from 'node:fs';
+import type { Readable } from 'node:stream';
 import { fileURLToPath } from 'node:url';
 import { waitUntil } from './wait-until.ts';
 
@@ -16,6 +18,16 @@ export interface Ended {
   readonly stderr: string;
 }
 
+export interface ProcessOptions {
+  /** Modules that run before the command. */
+  readonly imports?: readonly string[];
+  /** A program that starts the command it is given. */
+  readonly launcher?: readonly string[];
+  /** What the descriptors from 3 on are. */
+  readonly descriptors?: readonly number[];
+  readonly env?: Readonly<Record<string, string>>;
+}
+
 /** Ends with this process at the latest. */
 export class GatewayProcess {
   stdout = '';
@@ -26,12 +38,14 @@ export class GatewayProcess {
   #port = 0;
   #adminPort = 0;
 
-  /** `imports`: modules that run before the command. */
-  constructor(args: readonly string[], options: { imports?: readonly string[] } = {}) {
+  constructor(args: readonly string[], options: ProcessOptions = {}) {
     const imports = (options.imports ?? []).flatMap((file) => ['--import', file]);
-    const child = spawn(process.execPath, [...LOADER, ...imports, COMMAND, ...args], {
-      stdio: ['ignore', 'pipe', 'pipe'],
-    });
+    const command = [process.execPath, ...LOADER, ...imports, COMMAND, ...args];
+    const [program = '', ...rest] = [...(options.launcher ?? []), ...command];
+    const child = spawn(program, rest, {
+      stdio: ['ignore', 'pipe', 'pipe', ...(options.descriptors ?? [])],
+      env: { ...process.env, ...options.env },
+    }) as ChildProcessByStdio<null, Readable, Readable>;
     this.#child = child;
     const endWithProcess = () => child.kill('SIGKILL');
     process.on('exit', endWithProcess);
@@ -51,7 +65,7 @@ export class GatewayProcess {
   }
 
   /** Serves `config` and resolves when it listens; rejects with what it wrote when it ends before. */
-  static async serve(config: string, options: { imports?: readonly string[] } = {}): Promise<GatewayProcess> {
+  static async serve(config: string, options: ProcessOptions = {}): Promise<GatewayProcess> {
     const gateway = new GatewayProcess(['serve', '--config', config], options);
     let over = false;
     void gateway.ended.then(() => {
@@ -68,6 +82,15 @@ export class GatewayProcess {
     gateway.#port = portOf((line['on'] as string[])[0]);
     gateway.#adminPort = portOf(line['admin'] as string | undefined);
     return gateway;
+  }
+
+  get pid(): number {
+    return this.#child.pid ?? 0;
+  }
+
+  /** Process ids of its workers. */
+  get workers(): number[] {
+    return childrenOf(this.pid);
   }
 
   get port(): number {
@@ -101,6 +124,13 @@ export class GatewayProcess {
 /** Runs a command that is to end by itself. */
 export function runGateway(...args: readonly string[]): Promise<Ended> {
   return new GatewayProcess(args).ended;
+}
+
+/** From /proc; empty for a process that is gone. */
+export function childrenOf(pid: number): number[] {
+  const path = `/proc/${pid}/task/${pid}/children`;
+  if (!existsSync(path)) return [];
+  return readFileSync(path, 'utf8').trim().split(' ').filter(Boolean).map(Number);
 }
 
 function portOf(url: string | undefined): number {
