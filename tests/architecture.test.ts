@@ -73,7 +73,7 @@ function layerOf(file: string): number {
   if (FEATURES.includes(folder)) return 3;
   if (folder === 'proxy') return 4;
   if (folder === 'middleware') return 5;
-  if (['pipeline.ts', 'admin', 'process'].includes(folder)) return 6;
+  if (['pipeline.ts', 'admin', 'cli', 'process'].includes(folder)) return 6;
   return assert.fail(`${file} lies in no known layer`);
 }
 
@@ -182,6 +182,21 @@ describe('the program', () => {
       wrong.map(({ from, to }) => `${from} -> ${to}`),
       [],
     );
+  });
+
+  it('has commands that know the gateway only through its admin API', () => {
+    const allowed = /^(?:node:|lib\/(?:cli|config|observe|support)\/|lib\/errors\.ts$)/;
+    const wrong = IMPORTS.filter(
+      ({ from, to, typeOnly }) =>
+        from.startsWith('lib/cli/') && !allowed.test(to) && !(typeOnly && to === 'lib/model.ts'),
+    );
+    assert.ok(IMPORTS.filter(({ from }) => from.startsWith('lib/cli/')).length > 50);
+    assert.deepEqual(
+      wrong.map(({ from, to }) => `${from} -> ${to}`),
+      [],
+    );
+    const users = IMPORTS.filter(({ from, to }) => to.startsWith('lib/cli/') && !from.startsWith('lib/cli/'));
+    assert.deepEqual([...new Set(users.map(({ from }) => from))], ['bin/gateway.ts']);
   });
 
   it('has features that know each other only as types', () => {
