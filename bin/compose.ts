@@ -51,10 +51,12 @@ import { requestId } from '../lib/middleware/request-id.ts';
 import { stickyRoute } from '../lib/middleware/sticky-route.ts';
 import { versionByRule } from '../lib/middleware/version-by-rule.ts';
 import { versionByUser } from '../lib/middleware/version-by-user.ts';
-import type { Logger, RenderedLogger } from '../lib/observe/log.ts';
+import type { LeveledLogger, Logger, RenderedLogger } from '../lib/observe/log.ts';
 import { Metrics } from '../lib/observe/metrics.ts';
+import { describeProcess } from '../lib/observe/process-metrics.ts';
 import { buildPipeline, type Stages } from '../lib/pipeline.ts';
 import type { InheritedSocket, InheritedSockets } from '../lib/process/inherited-sockets.ts';
+import { readVersion } from '../lib/process/package-file.ts';
 import { PublicListener } from '../lib/process/public-listener.ts';
 import type { Stoppable } from '../lib/process/shutdown.ts';
 import { Connections } from '../lib/proxy/connections.ts';
@@ -83,7 +85,7 @@ import type { TokenResolver, TokenStore } from '../lib/tokens/token-store.ts';
 import { type AdminParts, type AdminStores, composeAdmin } from './compose-admin.ts';
 
 export interface GatewayEnvironment {
-  readonly logger: Logger & RenderedLogger;
+  readonly logger: Logger & RenderedLogger & LeveledLogger;
   readonly clock: Clock;
   /** Reads the configuration file again; absent = a reload keeps the one of the start. */
   readonly readOptions?: () => Promise<GatewayOptions>;
@@ -126,7 +128,7 @@ export class Gateway implements Stoppable {
   readonly metrics = new Metrics();
   readonly #traffic: Traffic = { inFlight: 0 };
   readonly #options: GatewayOptions;
-  readonly #logger: Logger & RenderedLogger;
+  readonly #logger: Logger & RenderedLogger & LeveledLogger;
   readonly #clock: Clock;
   readonly #readOptions: () => Promise<GatewayOptions>;
   readonly #healthChannel: HealthChannel | null;
@@ -205,6 +207,7 @@ export class Gateway implements Stoppable {
     const takeEffect = this.#reloadable.map((part) => part.prepareReload());
     return async () => {
       for (const take of takeEffect) take();
+      this.#logger.setLevel(options.log.level);
       return (await this.#stores?.reloadRegistry(options)) ?? false;
     };
   }
@@ -330,6 +333,8 @@ export class Gateway implements Stoppable {
       checker.update(snapshot);
     });
     this.#describeRegistry();
+    describeProcess(this.metrics, readVersion());
+    this.metrics.gauge('gateway_tunnels', 'Upgraded connections that are open', {}, () => tunnels.size);
 
     this.#run(connections);
     this.#started.push(unfinished, { stop: () => tunnels.closeAll(CLOSE_GOING_AWAY) });
@@ -462,7 +467,7 @@ export class Gateway implements Stoppable {
   #onRegistryChange: () => void = () => undefined;
 
   async #openRedis(options: RedisOptions, label: string): Promise<RedisStore> {
-    const redis = new RedisStore(options, this.#logger, this.#clock, label);
+    const redis = new RedisStore(options, this.#logger, this.#clock, label, this.metrics);
     this.#started.push(redis);
     await redis.start();
     return redis;
@@ -753,10 +758,10 @@ async function stopListener(listener: PublicListener): Promise<void> {
 
 /** The top-level keys a reload does not take over although they have changed. */
 function settingsThatDiffer(before: GatewayOptions, after: GatewayOptions): string[] {
+  // The level is taken over.
+  const now = { ...after, log: { ...after.log, level: before.log.level } };
   const keys = Object.keys(before) as (keyof GatewayOptions)[];
-  return keys.filter(
-    (key) => key !== 'registryDefinition' && JSON.stringify(before[key]) !== JSON.stringify(after[key]),
-  );
+  return keys.filter((key) => key !== 'registryDefinition' && JSON.stringify(before[key]) !== JSON.stringify(now[key]));
 }
 
 function hostOf({ address, port, family }: AddressInfo): string {

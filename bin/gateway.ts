@@ -1,7 +1,6 @@
 #!/usr/bin/env node
 /** The command: makes the parts that commands need, runs the one that was asked for, and ends with its exit code. */
 import cluster from 'node:cluster';
-import * as fs from 'node:fs';
 import { commandTable } from '../lib/cli/commands.ts';
 import { runCommandLine } from '../lib/cli/run.ts';
 import { readConfigFile } from '../lib/config/load.ts';
@@ -12,7 +11,7 @@ import { LineLogger } from '../lib/observe/log.ts';
 import { checkFiles } from '../lib/process/check-files.ts';
 import { takeInheritedSockets } from '../lib/process/inherited-sockets.ts';
 import { takeNotifier } from '../lib/process/notify.ts';
-import { findPackageFile } from '../lib/process/package-file.ts';
+import { readVersion } from '../lib/process/package-file.ts';
 import { runUntilSignal } from '../lib/process/shutdown.ts';
 import { watchUnhandledErrors } from '../lib/process/unhandled-errors.ts';
 import { migrate } from '../lib/stores/migrate.ts';
@@ -23,10 +22,6 @@ import { countWorkers, Primary } from './primary.ts';
 import { runWorker } from './worker.ts';
 
 const EXIT_FAILED = 1;
-
-function readVersion(): string {
-  return (JSON.parse(fs.readFileSync(findPackageFile('package.json'), 'utf8')) as { version: string }).version;
-}
 
 async function migrateSchema(config: string): Promise<void> {
   const options = await readConfigFile(config, process.env);

@@ -5,10 +5,12 @@ import * as path from 'node:path';
 import { ApiRelay } from '../lib/admin/api-relay.ts';
 import { AdminServer } from '../lib/admin/server.ts';
 import type { GatewayOptions } from '../lib/config/options.ts';
-import { describeError, type Logger } from '../lib/observe/log.ts';
+import { describeError, type LeveledLogger, type Logger } from '../lib/observe/log.ts';
 import { Metrics } from '../lib/observe/metrics.ts';
+import { describeProcess } from '../lib/observe/process-metrics.ts';
 import { forkWorker } from '../lib/process/fork-worker.ts';
 import type { InheritedSockets } from '../lib/process/inherited-sockets.ts';
+import { readVersion } from '../lib/process/package-file.ts';
 import type { Stoppable } from '../lib/process/shutdown.ts';
 import type { WorkerSummary } from '../lib/process/worker-messages.ts';
 import { Workers } from '../lib/process/workers.ts';
@@ -27,7 +29,7 @@ export function countWorkers({ workers }: Pick<GatewayOptions, 'workers'>): numb
 
 export class Primary implements Stoppable {
   readonly #options: GatewayOptions;
-  readonly #logger: Logger;
+  readonly #logger: Logger & LeveledLogger;
   readonly #workers: Workers;
   readonly #admin: AdminServer | null;
   /** Nobody but this user can enter it. */
@@ -38,7 +40,7 @@ export class Primary implements Stoppable {
   /** `readOptions`: the file as it is now; rejects with OperatorError for one with mistakes. */
   constructor(
     options: GatewayOptions,
-    logger: Logger,
+    logger: Logger & LeveledLogger,
     sockets: InheritedSockets,
     readOptions: () => Promise<GatewayOptions>,
   ) {
@@ -47,6 +49,8 @@ export class Primary implements Stoppable {
     const { listen, allow } = options.admin;
     const adminFolder = listen ? fs.mkdtempSync(path.join(os.tmpdir(), 'sticky-gateway-admin-')) : null;
     this.#adminFolder = adminFolder;
+    const metrics = new Metrics();
+    describeProcess(metrics, readVersion());
     this.#workers = new Workers({
       adminSocketOf: (place) => (adminFolder === null ? null : path.join(adminFolder, `${place}.sock`)),
       reload: async (dryRun) => {
@@ -59,7 +63,7 @@ export class Primary implements Stoppable {
       fork: forkWorker,
       clock: systemClock,
       logger,
-      metrics: new Metrics(),
+      metrics,
     });
     const relay = new ApiRelay(() => this.#workers.adminSocket);
     this.#admin = listen
@@ -101,6 +105,7 @@ export class Primary implements Stoppable {
 
   async reload(options: GatewayOptions): Promise<void> {
     await this.#workers.reload(options);
+    this.#logger.setLevel(options.log.level);
     logReload(this.#options, options, this.#logger);
   }
 

@@ -18,6 +18,11 @@ export interface RenderedLogger {
   infoRendered(event: string, fieldsJson: string): void;
 }
 
+/** Says from now on what is written, without a restart. */
+export interface LeveledLogger {
+  setLevel(level: LogLevel): void;
+}
+
 export interface LineSink {
   write(line: string): void;
 }
@@ -44,7 +49,7 @@ export function describeError(error: unknown, depth = 0): string {
   return error.cause === undefined ? own : `${own}: ${describeError(error.cause, depth + 1)}`;
 }
 
-export class LineLogger implements Logger, RenderedLogger {
+export class LineLogger implements Logger, RenderedLogger, LeveledLogger {
   #rank: number;
   readonly #format: 'json' | 'text';
   readonly #sink: LineSink;

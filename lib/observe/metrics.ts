@@ -113,6 +113,11 @@ export class Metrics {
     return this.#series(name, 'counter', help, labels, () => new CounterSeries()) as CounterSeries;
   }
 
+  /** A total that is kept elsewhere and read when the metrics are rendered; it never falls. */
+  counterOf(name: string, help: string, labels: Labels, read: () => number): void {
+    this.#family(name, 'counter', help).series.set(renderLabels(labels), new GaugeSeries(read));
+  }
+
   histogram(name: string, help: string, labels: Labels = {}, bounds: readonly number[] = DURATION_BUCKETS): Histogram {
     return this.#series(name, 'histogram', help, labels, () => new HistogramSeries(bounds)) as HistogramSeries;
   }

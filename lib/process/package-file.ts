@@ -13,3 +13,8 @@ export function findPackageFile(name: string): string {
   }
   return path.join(folder, name);
 }
+
+/** The version of the package. */
+export function readVersion(): string {
+  return (JSON.parse(fs.readFileSync(findPackageFile('package.json'), 'utf8')) as { version: string }).version;
+}

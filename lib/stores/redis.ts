@@ -6,6 +6,7 @@
 import { ReplyError } from 'ioredis';
 import type { RedisOptions } from '../config/options.ts';
 import { describeError, type Logger } from '../observe/log.ts';
+import type { Histogram, Metrics } from '../observe/metrics.ts';
 import type { Clock, Timer } from '../support/clock.ts';
 import { CircuitBreaker } from './circuit-breaker.ts';
 import { makeClient, type RedisClient } from './redis-clients.ts';
@@ -48,6 +49,7 @@ export class RedisStore {
   readonly #clock: Clock;
   readonly #label: string;
   readonly #breaker: CircuitBreaker;
+  readonly #latency: Histogram | undefined;
   readonly #client: RedisClient;
   readonly #subscriptions: RedisSubscription[] = [];
   #silentSinceMs: number | undefined;
@@ -56,12 +58,15 @@ export class RedisStore {
   #stopped = false;
 
   /** `label` tells one connection from another in the log. Nothing is connected before `start`. */
-  constructor(options: RedisOptions, logger: Logger, clock: Clock, label: string) {
+  constructor(options: RedisOptions, logger: Logger, clock: Clock, label: string, metrics?: Metrics) {
     this.#options = options;
     this.#logger = logger;
     this.#clock = clock;
     this.#label = label;
     this.#breaker = new CircuitBreaker(BREAK_MS, clock);
+    this.#latency = metrics?.histogram('gateway_store_duration_seconds', 'Duration of calls to a store', {
+      store: 'redis',
+    });
     this.#client = makeClient(options);
     // Without a listener an error of the connection would end the process; it reconnects by itself.
     this.#client.on('error', (error: unknown) => this.#report(error));
@@ -157,8 +162,10 @@ export class RedisStore {
     if (!this.connected) throw new StoreUnavailable('redis', new Error('not connected'));
     const permit = this.#breaker.ask();
     if (!permit) throw new StoreUnavailable('redis', new Error('did not answer a moment ago'));
+    const startedMs = this.#clock.monotonic();
     try {
       const reply = await command();
+      this.#latency?.observe((this.#clock.monotonic() - startedMs) / 1_000);
       permit.succeeded();
       this.#silentSinceMs = undefined;
       this.#reported = undefined;

@@ -295,6 +295,27 @@ describe('the command', () => {
       assert.equal((await open.answer).text, 'done', 'a request under way is untouched');
     });
 
+    it('takes over the level of the log', async () => {
+      const dataDir = join(folder, 'levels');
+      const file = await writeConfig(configText({ dataDir }));
+      const gateway = await GatewayProcess.serve(file);
+      running.push(gateway);
+      for (const level of ['info', 'error', 'info']) {
+        await writeFile(file, configText({ dataDir, more: `log: { level: ${level} }` }));
+        const before = gateway.events('request').length;
+        gateway.signal('SIGHUP');
+        // Of a reload to the level of errors nothing is written, so what it changes is waited for.
+        await waitUntil(`the level to be ${level}`, async () => {
+          const seen = gateway.events('request').length;
+          await call(gateway.port, '/js/a/x');
+          await new Promise((resolve) => setTimeout(resolve, 60));
+          return gateway.events('request').length > seen === (level === 'info');
+        });
+        assert.ok(gateway.events('request').length >= before);
+      }
+      assert.equal(gateway.events('needs_a_restart').length, 0);
+    });
+
     it('refuses whole a file that removes a node with users', async () => {
       const dataDir = join(folder, 'owned');
       const file = await writeConfig(configText({ dataDir, nodes: nodes.slice(0, 1) }));
