@@ -50,6 +50,18 @@ export interface ServiceHealthDefinition {
   readonly intervalMs: number | null;
   readonly timeoutMs: number | null;
   readonly failures: number | null;
+  /** 0 to 0.5: each period varies by so large a part of itself. */
+  readonly jitter: number | null;
+  /** Least time between probes that requests for a DOWN node ask for. */
+  readonly onDemandMs: number | null;
+  /** Periods of a stateless service that names no interval. */
+  readonly tiers: {
+    readonly regularMs: number | null;
+    readonly stableMs: number | null;
+    readonly degradedMs: number | null;
+    readonly stableAfter: number | null;
+    readonly degradedAfter: number | null;
+  };
 }
 
 /** Timeouts of one service; null in a field = the global setting. Milliseconds. */

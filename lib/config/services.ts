@@ -42,7 +42,8 @@ export const SERVICE_KEYS = [
 export const NODE_KEYS = ['id', 'name', 'baseUrl', 'enabled', 'draining', 'weight', 'maxUsers', 'remark'];
 export const LOGIN_KEYS = ['also', 'request', 'response'];
 export const LOGIN_RESPONSE_KEYS = ['success', 'userId', 'username', 'token'];
-export const SERVICE_HEALTH_KEYS = ['interval', 'timeout', 'failures'];
+export const SERVICE_HEALTH_KEYS = ['interval', 'timeout', 'failures', 'jitter', 'onDemand', 'tiers'];
+export const SERVICE_TIER_KEYS = ['regular', 'stable', 'degraded', 'stableAfter', 'degradedAfter'];
 export const SERVICE_TIMEOUT_KEYS = ['connect', 'response', 'idle'];
 export const ROUTE_KEYS = ['id', 'pathPrefix', 'enabled', 'fallback', 'versions', 'rules'];
 export const VERSION_KEYS = ['version', 'service', 'weight', 'enabled'];
@@ -101,12 +102,23 @@ export function checkService(field: Field, context: ServiceContext): ServiceDefi
 
 function checkServiceSettings(object: FieldObject): Pick<ServiceDefinition, 'health' | 'timeouts'> {
   const health = object.field('health').object(SERVICE_HEALTH_KEYS);
+  const tiers = health.field('tiers').object(SERVICE_TIER_KEYS);
   const timeouts = object.field('timeouts').object(SERVICE_TIMEOUT_KEYS);
+  const count = { least: 1, whole: true } as const;
   return {
     health: {
       intervalMs: health.field('interval').periodOrNull(null),
       timeoutMs: health.field('timeout').periodOrNull(null),
-      failures: health.field('failures').numberOrNull(null, { least: 1, whole: true }),
+      failures: health.field('failures').numberOrNull(null, count),
+      jitter: health.field('jitter').numberOrNull(null, { least: 0, most: 0.5 }),
+      onDemandMs: health.field('onDemand').periodOrNull(null),
+      tiers: {
+        regularMs: tiers.field('regular').periodOrNull(null),
+        stableMs: tiers.field('stable').periodOrNull(null),
+        degradedMs: tiers.field('degraded').periodOrNull(null),
+        stableAfter: tiers.field('stableAfter').numberOrNull(null, count),
+        degradedAfter: tiers.field('degradedAfter').numberOrNull(null, count),
+      },
     },
     timeouts: {
       connectMs: timeouts.field('connect').periodOrNull(null),

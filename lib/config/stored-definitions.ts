@@ -79,7 +79,7 @@ function durationsForm(value: unknown): unknown {
       // With both forms of one field the second stays, and is refused as unknown.
       key.endsWith('Ms') && !Object.hasOwn(value, key.slice(0, -2))
         ? [key.slice(0, -2), typeof item === 'number' ? `${item}ms` : item]
-        : [key, item],
+        : [key, durationsForm(item)],
     ),
   );
 }

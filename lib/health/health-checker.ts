@@ -29,6 +29,7 @@ interface Settings {
   readonly plan: ProbePlan;
   readonly timeoutMs: number;
   readonly failures: number;
+  readonly onDemandMs: number;
 }
 
 /** A probe waiting for its turn or under way. */
@@ -136,7 +137,7 @@ export class HealthChecker {
     if (!watched || !this.#unsubscribe) return;
     if (!watched.run) {
       const nowMs = this.#clock.monotonic();
-      if (nowMs - watched.lastOnDemandMs < this.#options.onDemandMs) return;
+      if (nowMs - watched.lastOnDemandMs < watched.settings.onDemandMs) return;
       watched.lastOnDemandMs = nowMs;
     }
     await this.#runUrgently(watched);
@@ -319,6 +320,7 @@ function settingsOf(service: Service, node: Node, options: HealthOptions): Setti
     plan: planFor(service, options),
     timeoutMs: service.health.timeoutMs ?? options.timeoutMs,
     failures: service.health.failures ?? options.failures,
+    onDemandMs: service.health.onDemandMs ?? options.onDemandMs,
   };
 }
 
@@ -329,5 +331,6 @@ function combine(first: Settings, second: Settings): Settings {
     plan: tighterPlan(first.plan, second.plan),
     timeoutMs: Math.max(first.timeoutMs, second.timeoutMs),
     failures: Math.max(first.failures, second.failures),
+    onDemandMs: Math.min(first.onDemandMs, second.onDemandMs),
   };
 }

@@ -21,9 +21,22 @@ const FIRST_PROBE_WITHIN_MS = 1_000;
  * ones in tiers, unless the service itself names an interval, which then holds as it is.
  */
 export function planFor(service: Pick<Service, 'affinity' | 'health'>, options: HealthOptions): ProbePlan {
-  const { jitter, tiers } = options;
-  if (service.affinity === 'none' && service.health.intervalMs === null) return { kind: 'tiers', tiers, jitter };
-  return { kind: 'interval', intervalMs: service.health.intervalMs ?? options.intervalMs, jitter };
+  const { intervalMs, tiers } = service.health;
+  const jitter = service.health.jitter ?? options.jitter;
+  if (service.affinity === 'user' || intervalMs !== null) {
+    return { kind: 'interval', intervalMs: intervalMs ?? options.intervalMs, jitter };
+  }
+  return {
+    kind: 'tiers',
+    jitter,
+    tiers: {
+      regularMs: tiers.regularMs ?? options.tiers.regularMs,
+      stableMs: tiers.stableMs ?? options.tiers.stableMs,
+      degradedMs: tiers.degradedMs ?? options.tiers.degradedMs,
+      stableAfter: tiers.stableAfter ?? options.tiers.stableAfter,
+      degradedAfter: tiers.degradedAfter ?? options.tiers.degradedAfter,
+    },
+  };
 }
 
 /** The plan that probes more often; for an address that several services share. */

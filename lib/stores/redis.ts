@@ -78,11 +78,13 @@ export class RedisStore {
     this.#started = true;
     // A failure has been an 'error' event by then, which says more.
     const connected = this.#client.connect().catch(() => undefined);
+    // A cluster whose first check fails connects anew, and leaves that promise open for ever.
+    const ready = new Promise<void>((resolve) => this.#client.once('ready', () => resolve()));
     let timer: Timer | undefined;
     const patience = new Promise<void>((resolve) => {
       timer = this.#clock.after(FIRST_CONNECT_MS, resolve);
     });
-    await Promise.race([connected, patience]);
+    await Promise.race([connected, ready, patience]);
     timer?.cancel();
   }
 

@@ -210,7 +210,7 @@ services:
     loginPath: /login
     defaultNodeId: n1
     login: { also: [/sms], request: { username: user.name }, response: { success: { ok: true, code: "0" }, userId: id, username: null, token: "cookie:SID" } }
-    health: { interval: 1s, timeout: 2s, failures: 4 }
+    health: { interval: 1s, timeout: 2s, failures: 4, jitter: 0.3, onDemand: 2s, tiers: { regular: 20s, stable: 1m, degraded: 3m, stableAfter: 4, degradedAfter: 2 } }
     timeouts: { connect: 1s, response: 2s, idle: 3s }
     hostHeader: node
     ca: ca.pem
@@ -233,7 +233,14 @@ routes:
       request: { username: 'user.name' },
       response: { success: { ok: true, code: '0' }, userId: 'id', username: null, token: 'cookie:SID' },
     });
-    assert.deepEqual(service.health, { intervalMs: 1_000, timeoutMs: 2_000, failures: 4 });
+    assert.deepEqual(service.health, {
+      intervalMs: 1_000,
+      timeoutMs: 2_000,
+      failures: 4,
+      jitter: 0.3,
+      onDemandMs: 2_000,
+      tiers: { regularMs: 20_000, stableMs: 60_000, degradedMs: 180_000, stableAfter: 4, degradedAfter: 2 },
+    });
     assert.deepEqual(service.timeouts, { connectMs: 1_000, responseMs: 2_000, idleMs: 3_000 });
     assert.deepEqual(service.upstream, { hostHeader: 'node', ca: '/etc/gateway/ca.pem', insecure: true });
     assert.deepEqual(service.nodes, [

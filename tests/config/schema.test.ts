@@ -128,6 +128,7 @@ const KEY_PLACES: readonly (readonly [string, readonly string[]])[] = [
   ['/shutdown', FILE_KEYS.shutdown],
   ['service', services.SERVICE_KEYS],
   ['service/health', services.SERVICE_HEALTH_KEYS],
+  ['service/health/tiers', services.SERVICE_TIER_KEYS],
   ['service/timeouts', services.SERVICE_TIMEOUT_KEYS],
   ['login', services.LOGIN_KEYS],
   ['login/request', ['username']],

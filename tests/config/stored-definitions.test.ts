@@ -48,7 +48,7 @@ describe('a service from a store', () => {
       hostHeader: 'node',
     });
     assert.deepEqual(ofModel, ofFile);
-    assert.deepEqual(ofModel.health, { intervalMs: 5_000, timeoutMs: null, failures: null });
+    assert.deepEqual(ofModel.health, { ...DEFAULTS.service.health, intervalMs: 5_000 });
     assert.deepEqual(definitionOf(checkServiceDefinition(ofModel, 'a')), ofModel, 'and again from what came out');
   });
 
@@ -58,7 +58,7 @@ describe('a service from a store', () => {
     [
       'health that is text',
       { id: 'a', health: 'soon' },
-      'x.health: must be a mapping with interval, timeout, failures, not text',
+      'x.health: must be a mapping with keys such as interval, timeout, failures, not text',
     ],
     ['an upstream that is text', { id: 'a', upstream: 'no' }, 'x.upstream: unknown key'],
     [

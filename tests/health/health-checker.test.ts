@@ -91,7 +91,7 @@ const stateless = (nodes: ServiceSketch['nodes'], extra: Partial<ServiceSketch> 
 });
 const nodeOf = (snapshot: Snapshot, id: string): Node => snapshot.nodes.get(id)!;
 const withHealth = (health: Partial<NonNullable<ServiceSketch['health']>>) => ({
-  health: { intervalMs: null, timeoutMs: null, failures: null, ...health },
+  health: { ...DEFAULTS.service.health, ...health },
 });
 
 test('nodes of services with users are probed soon after the start, then every interval', async () => {

@@ -4,7 +4,7 @@ import { DEFAULTS } from '../../lib/config/options.ts';
 import { firstDelayMs, nextDelayMs, planFor, regularMs, tighterPlan } from '../../lib/health/schedule.ts';
 
 const middle = () => 0.5;
-const noInterval = { intervalMs: null, timeoutMs: null, failures: null };
+const noInterval = DEFAULTS.service.health;
 const user = planFor({ affinity: 'user', health: noInterval }, DEFAULTS.health);
 const stateless = planFor({ affinity: 'none', health: noInterval }, DEFAULTS.health);
 
@@ -77,4 +77,19 @@ test('of two plans the one that probes more often is the tighter', () => {
   assert.equal(tighterPlan(user, stateless), user);
   assert.equal(tighterPlan(stateless, user), user);
   assert.equal(regularMs(stateless), 30_000);
+});
+
+test('a service has numbers of its own where it names them, and the global ones elsewhere', () => {
+  const own = { regularMs: 1_000, stableMs: null, degradedMs: null, stableAfter: 2, degradedAfter: null };
+  const health = { ...noInterval, jitter: 0, tiers: own };
+  assert.deepEqual(planFor({ affinity: 'none', health }, DEFAULTS.health), {
+    kind: 'tiers',
+    jitter: 0,
+    tiers: { ...DEFAULTS.health.tiers, regularMs: 1_000, stableAfter: 2 },
+  });
+  assert.deepEqual(planFor({ affinity: 'user', health }, DEFAULTS.health), {
+    kind: 'interval',
+    intervalMs: DEFAULTS.health.intervalMs,
+    jitter: 0,
+  });
 });

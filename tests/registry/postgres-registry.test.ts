@@ -64,7 +64,14 @@ const SEED: RegistryDefinition = {
         request: { username: 'name' },
         response: { success: { ok: true, code: 0 }, userId: 'id', username: null, token: null },
       },
-      health: { intervalMs: 100, timeoutMs: null, failures: 2 },
+      health: {
+        intervalMs: 100,
+        timeoutMs: null,
+        failures: 2,
+        jitter: 0.2,
+        onDemandMs: 500,
+        tiers: { regularMs: 1_000, stableMs: null, degradedMs: 2_000, stableAfter: 3, degradedAfter: null },
+      },
       timeouts: { connectMs: 1, responseMs: 2, idleMs: null },
       upstream: { hostHeader: 'node', ca: '/ca.pem', insecure: true },
       nodes: [
@@ -222,7 +229,7 @@ describe('PostgresRegistry', () => {
     const read = target.snapshot?.definition;
     assert.equal(read?.services[0]?.affinity, 'user');
     assert.deepEqual(read?.services[0]?.login.response, { ...DEFAULTS.service.login.response, token: null });
-    assert.deepEqual(read?.services[0]?.health, { intervalMs: null, timeoutMs: null, failures: 9 });
+    assert.deepEqual(read?.services[0]?.health, { ...DEFAULTS.service.health, failures: 9 });
     assert.deepEqual(read?.routes[0]?.versions, [{ weight: 0, enabled: true, version: 'v', service: 'a' }]);
     registry.stop();
   });
