@@ -99,7 +99,7 @@ export class AdminApi {
       'forbidden',
       this.#authenticator.hasTokens
         ? `this call needs the role ${route.role}; '${call.principal.name}' is ${call.principal.role}`
-        : 'without admin.tokens the API is read-only: configure a token and reload',
+        : 'without admin.tokens the API is read-only: configure one and restart the gateway',
     );
   }
 

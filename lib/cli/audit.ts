@@ -60,10 +60,8 @@ function concerns({ target }: Json, userId: string | undefined): boolean {
 
 function rowOf(entry: Json): string[] {
   const { time, actor, address, action, target, outcome, before, after, reason } = entry;
-  const [old, young] = [nodeOf(before), nodeOf(after)];
   const inserted = (after as Json | null)?.['inserted'];
-  const moved = old !== null || young !== null ? `${old ?? '-'} -> ${young ?? '-'}` : '';
-  const change = typeof inserted === 'number' ? `${grouped(inserted)} bound` : moved;
+  const change = typeof inserted === 'number' ? `${grouped(inserted)} bound` : changeOf(before, after);
   const facts = [outcome === 'done' ? change : String(outcome), reason === null ? '' : `"${String(reason)}"`];
   return [
     String(time),
@@ -74,8 +72,30 @@ function rowOf(entry: Json): string[] {
   ];
 }
 
-/** Of a binding's entry. */
-function nodeOf(value: unknown): string | null {
-  const node = (value as Json | null)?.['nodeId'];
-  return typeof node === 'string' ? node : null;
+/** What differs between the two, as far as it is plain values; a binding that came or went by its node. */
+function changeOf(before: unknown, after: unknown): string {
+  const [old, young] = [plainValues(before), plainValues(after)];
+  if (old === null || young === null) {
+    const nodeId = (old ?? young)?.get('nodeId');
+    if (nodeId === undefined) return '';
+    return old === null ? `- -> ${nodeId}` : `${nodeId} -> -`;
+  }
+  const changes: string[] = [];
+  for (const [key, value] of young) {
+    const was = old.get(key);
+    if (was === value || IN_EVERY_CHANGE.has(key)) continue;
+    changes.push(key === 'nodeId' ? `${was} -> ${value}` : `${key}: ${was ?? '-'} -> ${value}`);
+  }
+  return changes.length === 0 ? 'nothing changed' : changes.slice(0, MOST_CHANGES).join(', ');
+}
+
+/** They follow from what was changed. */
+const IN_EVERY_CHANGE: ReadonlySet<string> = new Set(['epoch', 'updatedAt', 'createdAt', 'updateTime', 'createTime']);
+const MOST_CHANGES = 5;
+
+function plainValues(value: unknown): Map<string, string> | null {
+  if (typeof value !== 'object' || value === null) return null;
+  return new Map(
+    Object.entries(value).flatMap(([key, item]) => (typeof item === 'object' ? [] : [[key, String(item)] as const])),
+  );
 }

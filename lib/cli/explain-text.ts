@@ -101,7 +101,7 @@ function adviceFor(body: Json, error: Json, { userId, username }: Question): str
     case 'user_frozen':
       return `when their data is where it belongs: sticky-gateway bindings unfreeze ${named}${service}`;
     case 'user_not_bound':
-      return `a login; or, if their data is on a node already: sticky-gateway bindings set ${found === undefined ? '--user-id ID' : userIdOption(found)} --node NODE${service}`;
+      return `a login; or, if their data is on a node already: sticky-gateway bindings set ${found === undefined || username !== undefined ? '--user-id ID' : userIdOption(found)} --node NODE${service}`;
     case 'no_node_available':
     case 'no_capacity':
       return 'sticky-gateway status shows which nodes are down, disabled, draining or full';

@@ -28,7 +28,7 @@ export function checkFiles(options: GatewayOptions): string[] {
       try {
         tls.createSecureContext({ ca: fs.readFileSync(ca) });
       } catch (error) {
-        throw new Error(`services: upstream.ca ${ca} of '${id}' cannot be used: ${(error as Error).message}`);
+        throw new Error(`services: ca ${ca} of '${id}' cannot be used: ${(error as Error).message}`);
       }
     });
   }

@@ -133,6 +133,8 @@ export class FileRegistry {
     this.#logger.info('registry_file_applied', {
       services: definition.services.length,
       routes: definition.routes.length,
+      // A drain made through the API ends here, unless the file has it too.
+      switched: switchesThatDiffer(before, definition),
     });
     // A login that chose its node before the swap may bind to it after the check; nobody else can.
     for (const { serviceId, nodeId, users } of await this.#boundOnVanished(before, definition)) {
@@ -189,4 +191,24 @@ function refusal(bound: readonly VanishedNode[]): OperatorError {
   return new OperatorError(
     `the file removes nodes that users are bound to: ${places.join(', ')}; nothing was applied. Move or unbind the users first, or put the nodes back`,
   );
+}
+
+const SWITCHES = ['enabled', 'draining', 'weight', 'maxUsers'] as const;
+/** More are not named in one line of the log. */
+const MOST_SWITCHES = 50;
+
+/** `demo/node-1 draining: true -> false`, for nodes that are in both. */
+function switchesThatDiffer(before: RegistryDefinition, after: RegistryDefinition): string[] | undefined {
+  const nodes = new Map(before.services.flatMap(({ id, nodes }) => nodes.map((node) => [`${id}/${node.id}`, node])));
+  const changes = after.services.flatMap((service) =>
+    service.nodes.flatMap((node) => {
+      const name = `${service.id}/${node.id}`;
+      const was = nodes.get(name);
+      if (!was) return [];
+      return SWITCHES.filter((key) => was[key] !== node[key]).map(
+        (key) => `${name} ${key}: ${was[key]} -> ${node[key]}`,
+      );
+    }),
+  );
+  return changes.length === 0 ? undefined : changes.slice(0, MOST_SWITCHES);
 }
