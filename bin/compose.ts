@@ -212,6 +212,13 @@ export class Gateway implements Stoppable {
     };
   }
 
+  /** In a worker process: another one has changed something for an operator. Nothing of before counts any more. */
+  async refresh(): Promise<void> {
+    this.parts.bindings.expireAll();
+    this.parts.tunnels.recheckAll();
+    await this.#stores?.reloadRegistry(this.#options);
+  }
+
   /** In a worker process: whether it is the one that probes. */
   appoint(probes: boolean): void {
     this.#probes = probes;

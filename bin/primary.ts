@@ -65,7 +65,11 @@ export class Primary implements Stoppable {
       logger,
       metrics,
     });
-    const relay = new ApiRelay(() => this.#workers.adminSocket);
+    const relay = new ApiRelay(
+      () => this.#workers.adminSocket,
+      () => this.#workers.refresh(),
+      systemClock,
+    );
     this.#admin = listen
       ? new AdminServer({
           listen,
@@ -104,7 +108,10 @@ export class Primary implements Stoppable {
   }
 
   async reload(options: GatewayOptions): Promise<void> {
+    // Read before the workers take anything over, in force after they did.
+    const takeEffect = this.#admin?.prepareReload();
     await this.#workers.reload(options);
+    takeEffect?.();
     this.#logger.setLevel(options.log.level);
     logReload(this.#options, options, this.#logger);
   }

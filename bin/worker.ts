@@ -52,6 +52,7 @@ export async function runWorker(): Promise<number> {
     stopAccepting: () => gateway.stopAccepting(),
     drain: (graceMs) => gateway.drain(graceMs),
     stop: () => gateway.stop(),
+    refresh: () => gateway.refresh(),
     prepareReload: (read) => gateway.prepareReload(read),
     appoint: (probes) => gateway.appoint(probes),
     receiveHealth: (from, message) => gateway.receiveHealth(from, message),

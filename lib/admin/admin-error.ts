@@ -23,6 +23,8 @@ export const ADMIN_STATUS_OF = {
   unsupported_media_type: 415,
   too_many_requests: 429,
   internal: 500,
+  /** A worker died before it answered. */
+  outcome_unknown: 502,
   overloaded: 503,
   not_ready: 503,
   store_unavailable: 503,

@@ -1,4 +1,6 @@
 /** Answers of the API: JSON that no cache keeps, errors in the one shape, and the end of requests nobody reads on. */
+import type { IncomingMessage } from 'node:http';
+import type { Clock } from '../support/clock.ts';
 import type { AdminError } from './admin-error.ts';
 import type { AdminCall, Reply } from './call.ts';
 
@@ -38,11 +40,12 @@ export function sendError(call: AdminCall, error: AdminError): void {
     },
     headers: error.headers,
   });
-  if (!call.request.complete) linger(call);
+  linger(call.request, call.clock);
 }
 
-/** Closing at once would reset the connection under the answer (RFC 9112 section 9.6). */
-function linger({ request, clock }: AdminCall): void {
+/** Reads on for a while what is left of a request that is answered: closing at once would reset the connection under the answer (RFC 9112 section 9.6). */
+export function linger(request: IncomingMessage, clock: Clock): void {
+  if (request.complete) return;
   const { socket } = request;
   let leftBytes = LINGER_BYTES;
   const timer = clock.after(LINGER_MS, () => {

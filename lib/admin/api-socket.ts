@@ -11,8 +11,8 @@ export class ApiSocket {
 
   constructor(path: string, api: AdminApi) {
     this.#path = path;
-    // Silence and sizes are the primary's to watch, and those of bodies the API's.
-    this.#server = http.createServer({ requestTimeout: 0 }, (request, response) => {
+    // Silence and sizes are the primary's to watch, and those of bodies the API's; so is Host, which HTTP/1.0 clients need not send.
+    this.#server = http.createServer({ requestTimeout: 0, requireHostHeader: false }, (request, response) => {
       const address = request.headers[PEER_FIELD];
       void api.handle(request, response, typeof address === 'string' ? address : '');
     });

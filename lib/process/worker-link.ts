@@ -15,6 +15,8 @@ export interface Worker {
   stopAccepting(): void;
   drain(graceMs: number): Promise<number>;
   stop(): Promise<void>;
+  /** Forgets what may be out of date, and reads the services. */
+  refresh(): Promise<void>;
   /** Reads all files again, throws if one cannot be used, and returns what puts them in force. */
   prepareReload(options: GatewayOptions): () => Promise<unknown>;
   appoint(probes: boolean): void;
@@ -151,6 +153,9 @@ export class WorkerLink {
         return null;
       case 'drain':
         return worker.drain(question.graceMs);
+      case 'refresh':
+        await worker.refresh();
+        return null;
       case 'prepare':
         return this.#prepare(question.options, worker);
       case 'commit': {

@@ -26,6 +26,8 @@ export type Question =
   | { readonly kind: 'metrics' }
   /** Reads all files again; null = they can be used. */
   | { readonly kind: 'prepare'; readonly options: GatewayOptions }
+  /** Another worker has changed something for an operator: nothing of before counts any more. */
+  | { readonly kind: 'refresh' }
   /** What was prepared takes effect. */
   | { readonly kind: 'commit' }
   /** Answered with the number of requests that were still running. */

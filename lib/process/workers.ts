@@ -50,7 +50,7 @@ const MOST_RESTART_MS = 30_000;
 /** After so long a life its place starts again with the shortest wait. */
 const SOUND_AFTER_MS = 60_000;
 /** A worker that is this busy is left out of what is asked of all. */
-const METRICS_WAIT_MS = 1_000;
+const ANSWER_WAIT_MS = 1_000;
 const RELOAD_WAIT_MS = 10_000;
 /** Beyond the grace, for the worker to say that it is over; then to end. */
 const DRAIN_SLACK_MS = 2_000;
@@ -166,7 +166,7 @@ export class Workers implements Stoppable {
 
   /** Prometheus text: the metrics of all workers and of this process, added up. */
   async render(): Promise<string> {
-    await Promise.all(this.#serving().map((one) => this.#ask(one, { kind: 'metrics' }, METRICS_WAIT_MS)));
+    await Promise.all(this.#serving().map((one) => this.#ask(one, { kind: 'metrics' }, ANSWER_WAIT_MS)));
     this.#sum.update('primary', this.#options.metrics.collect());
     return renderFamilies(this.#sum.collect());
   }
@@ -349,6 +349,11 @@ export class Workers implements Stoppable {
       this.#restarts.inc();
       this.#fork(place);
     });
+  }
+
+  /** Resolves when every worker has let go of what one of them has changed, or is too busy to say so. */
+  async refresh(): Promise<void> {
+    await Promise.all(this.#serving().map((one) => this.#ask(one, { kind: 'refresh' }, ANSWER_WAIT_MS)));
   }
 
   async #reloadFor({ process }: Running, id: number, dryRun: boolean): Promise<void> {

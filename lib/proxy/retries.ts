@@ -43,7 +43,9 @@ export class Retries {
    */
   static of(context: RequestContext, length: number, nowMs: number, responseMs: number): Retries | null {
     const { otherNode, login } = context;
-    if (otherNode === null || login !== null) return null;
+    // Below a route, what is a login for another version is an ordinary request here; what was read of its body is sent
+    // anew with each attempt, if that is all of it.
+    if (otherNode === null || (login !== null && !(login.bodyOnly && login.bodyComplete))) return null;
     return new Retries(context, otherNode, nowMs + BEGIN_WITHIN_TIMEOUTS * responseMs, length);
   }
 

@@ -366,6 +366,19 @@ describe('several workers', () => {
       return nodesSeen.size === 1 && nodesSeen.has(other);
     });
     const { entries } = (await admin.read('/api/audit')) as { entries: Record<string, unknown>[] };
+    // Once the answer is there, no worker does otherwise any more.
+    for (let turn = 0; turn < 60; turn += 1) {
+      const to = turn % 2 === 0 ? home : other;
+      assert.equal((await admin.put(bindings, { nodeId: to })).status, 200);
+      const answers = await Promise.all(Array.from({ length: 6 }, served));
+      assert.deepEqual([...new Set(answers.map((answer) => answer.headers['x-gateway-node']))], [to], `move ${turn}`);
+    }
+    for (const frozen of [true, false, true, false]) {
+      assert.equal((await admin.patch(bindings, { frozen })).status, 200);
+      const answers = await Promise.all(Array.from({ length: 6 }, served));
+      assert.deepEqual([...new Set(answers.map(({ status }) => status))], [frozen ? 503 : 200]);
+    }
+    assert.equal((await admin.put(bindings, { nodeId: other })).status, 200);
     assert.match(JSON.stringify(entries[0]), /127\.0\.0\.1/, 'the peer of the primary, not what a client says');
     assert.equal((await new AdminClient(gateway.adminPort, null).post('/api/reload', {})).status, 401);
 
