@@ -44,12 +44,14 @@ export class ApiRelay {
       agent: false,
     });
     let reached = false;
+    let answered = false;
     passed.on('socket', (socket) =>
       socket.once('connect', () => {
         reached = true;
       }),
     );
     passed.on('response', (answer) => {
+      answered = true;
       const status = answer.statusCode ?? 502;
       const relay = () => {
         response.writeHead(status, passable(answer.rawHeaders, 'transfer-encoding'));
@@ -63,6 +65,8 @@ export class ApiRelay {
       });
     });
     passed.on('error', () => {
+      // The worker closes behind its answer, which may look like a reset; an answer that is cut short is told by 'close'.
+      if (answered) return;
       if (response.headersSent) response.destroy();
       else if (reached && !isSafe(request.method)) leaveOpen(response);
       else refuse(response);
